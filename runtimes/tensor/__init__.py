@@ -16,6 +16,7 @@ schedulers.py      the scheduler that a configuration selects
 sequences/         requests that belong together
 requests/          models that receive requests whole
 scheduling/        queues and batches
+drift/             inputs and outputs beside a reference, such as the training data
 catalogue/         small real models to start with
 interfaces.py      backends, models and instances
 configuration/     the configuration of a model

@@ -13,6 +13,7 @@ import yaml
 from tests.support.debian import binary
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+RUNTIME = DEPLOY.parent / "runtimes" / "tensor" / "api" / "metrics.py"
 METRICS = DEPLOY.parent / "tests" / "golden" / "files" / "metrics.txt"
 
 
@@ -78,6 +79,7 @@ def test_every_alert_has_a_runbook_with_its_meaning_three_checks_and_a_cure() ->
 def test_alerts_read_metrics_of_the_product() -> None:
     text = (DEPLOY / "prometheus" / "headrace.rules.yaml").read_text()
     families = {line.split()[0] for line in METRICS.read_text().splitlines()}
+    families |= set(re.findall(r'"(headrace_tensor_\w+)"', RUNTIME.read_text()))
     expressions = re.sub(r"(?:description|summary):.*", "", text)
     names = set(re.findall(r"\b(?:headrace|gen_ai_server)_\w+(?=[\s\[{)])", expressions))
     assert len(names) > 20

@@ -164,6 +164,14 @@ async def fail(_: dict[str, Any]) -> Response:
     return Response(500, [], b"{}")
 
 
+def follow_drift(model: Path) -> None:
+    """Compare the inputs of a model with a reference."""
+    (model / "reference.json").write_text('{"features": {"INPUT0[0]": {"edges": [0, 1], "counts": [1, 5, 1]}}}')
+    drift = "{reference: reference.json, rows: 100}"
+    with (model / "config.pbtxt").open("a") as file:
+        file.write(f'parameters {{ key: "headrace.drift" value {{ string_value: "{drift}" }} }}\n')
+
+
 @asynccontextmanager
 async def everything(folder: Path) -> AsyncIterator[tuple[Prometheus, Any]]:
     """Prometheus, over a gateway of two workers with clients and both runtimes, and the collector of its traces."""
@@ -176,7 +184,8 @@ async def everything(folder: Path) -> AsyncIterator[tuple[Prometheus, Any]]:
         redis = RedisServer(folder)
         stack.callback(redis.kill)
         await redis.start()
-        tensors = stack.enter_context(tensor_runtime("--repository", str(for_headrace(models, ["add_sub", "picky"]))))
+        follow_drift(for_headrace(models, ["add_sub", "picky"]) / "add_sub")
+        tensors = stack.enter_context(tensor_runtime("--repository", str(models)))
         engine = stack.enter_context(llm())
         urls = {
             "up": up.url,

@@ -61,6 +61,7 @@ class Metrics:
             lines += _family(name, "counter", meaning, [(at, value(record.statistics)) for at, record in records])
         lines += _failures(records)
         lines += _states(records)
+        lines += _drift(records)
         lines += _histogram("headrace_tensor_request_duration_seconds", "Requests that were answered.", (
             (at, record.statistics.durations) for at, record in records
         ))  # fmt: skip
@@ -124,6 +125,37 @@ def _states(records: Iterable[tuple[Labels, VersionRecord]]) -> list[str]:
         ]),
         *_family("headrace_tensor_model_load_failures_total", "counter", "Loads that failed.", [
             (at, record.failures) for at, record in records
+        ]),
+    ]  # fmt: skip
+
+
+def _drift(records: Iterable[tuple[Labels, VersionRecord]]) -> list[str]:
+    """The last window of each version whose drift is followed; no line if there is none."""
+    followed = [
+        (at, one.drift) for at, record in records if (one := record.served) is not None and one.drift is not None
+    ]
+    if not followed:
+        return []
+    reports = [(at, report) for at, monitor in followed if (report := monitor.report) is not None]
+    features = [({**at, "feature": one.name}, one) for at, report in reports for one in report.features]
+    return [
+        *_family("headrace_tensor_drift_psi", "gauge", "Stability index of the last window.", [
+            (at, round(one.psi, 6)) for at, one in features
+        ]),
+        *_family("headrace_tensor_drift_ks", "gauge", "Kolmogorov-Smirnov statistic of the last window.", [
+            (at, round(one.ks, 6)) for at, one in features if one.ks is not None
+        ]),
+        *_family("headrace_tensor_drift_share", "gauge", "Share of each class of an output in the last window.", [
+            ({**at, "label": label}, round(share, 6)) for at, one in features for label, share in one.shares.items()
+        ]),
+        *_family("headrace_tensor_drift_window_rows", "gauge", "Rows of the last window.", [
+            (at, report.rows) for at, report in reports
+        ]),
+        *_family("headrace_tensor_drift_rows_total", "counter", "Rows that were compared.", [
+            (at, monitor.rows) for at, monitor in followed
+        ]),
+        *_family("headrace_tensor_drift_skipped_total", "counter", "Requests that were not compared.", [
+            (at, monitor.skipped) for at, monitor in followed
         ]),
     ]  # fmt: skip
 

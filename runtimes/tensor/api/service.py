@@ -108,6 +108,8 @@ class InferenceService:
                     parameters = outputs.parameters
                 elif isinstance(outputs, UnfinishedOutputs):
                     outputs = await outputs.finished()
+            if served.drift is not None:
+                served.drift.observe(inference.inputs, outputs)
             if special:
                 outputs = await delivery.delivered(outputs, inference, served.config, self.memory)
             answer = Computed(served.name, served.version, inference.id, parameters, outputs)

@@ -101,6 +101,10 @@ def check(config: ModelConfig) -> Iterator[Complaint]:
     for i, warmup in enumerate(config.warmup):
         yield from _warmup(config, warmup, ("warmup", i))
     yield from _card(config.card)
+    if config.drift is not None:
+        yield from _file(config.drift.reference, ("drift", "reference"))
+        if config.decoupled:
+            yield Complaint(("drift",), "compares one answer with each request: leave it out for a decoupled model")
     yield from _together(config)
     yield from check_batch_parts(config)
     yield from check_ensemble(config)

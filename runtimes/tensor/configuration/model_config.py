@@ -236,6 +236,22 @@ class Ensemble:
     """Requests that each step computes at a time; 0 for the bounds of its model only."""
 
 
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The comparison of requests and answers with a reference, such as the training data."""
+
+    reference: Annotated[str, At(named=True)]
+    """The file with the reference, in the folder of a version or beside the versions: CSV, NPZ, Parquet or JSON."""
+    rows: Annotated[int, At(least=100, most=10_000_000)] = 10_000
+    """Rows of a window."""
+    max_age: Annotated[float, At(unit="seconds", above=0)] = 3600.0
+    """The age at which a window with fewer rows ends."""
+    bins: Annotated[int, At(least=2, most=50)] = 10
+    """Bins of numbers, for the stability index."""
+    features: tuple[str, ...] = ()
+    """The columns that are compared; the first 100 if there are none."""
+
+
 ENSEMBLE: Final = "ensemble"
 """The platform, and here the backend, of ensembles."""
 
@@ -276,6 +292,7 @@ class ModelConfig:
     through all steps in one process; 0: each step waits in the queue of its model."""
     card: Annotated[Mapping[str, str], At(PARAMETER)] = field(default_factory=dict)
     """What the owner writes about the model, by name, such as description and license."""
+    drift: Annotated[Drift | None, At(PARAMETER)] = None
     parameters: Annotated[Mapping[str, str], At(codec=table.TEXTS)] = field(default_factory=dict)
     """Parameters for the backend."""
     batch: Annotated[Literal["", "written", "assumed"], At(pbtxt=None, yaml=None)] = field(default="", compare=False)

@@ -242,7 +242,14 @@ def of(config: ModelConfig) -> dict[str, str]:
 
 def _written(row: Row, owner: object) -> str:
     """A value as `model.yaml` has it, on one line."""
+    value = _plain(row, owner)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _plain(row: Row, owner: object) -> Any:
     value: Any = getattr(owner, row.name)
     if row.at.unit:
         return format_duration(value) if row.at.unit == "seconds" else format_size(value)
-    return value if isinstance(value, str) else json.dumps(dict(value) if isinstance(value, Mapping) else value)
+    if row.nested is not None:
+        return {str(inner.yaml): _plain(inner, value) for inner in rows(row.nested)}
+    return dict(value) if isinstance(value, Mapping) else value

@@ -151,6 +151,11 @@ def _finished(
     if (batching := config.sequence_batching) is not None:
         states = tuple(files.initial(state, i) for i, state in enumerate(batching.states))
         config = replace(config, sequence_batching=replace(batching, states=states))
+    if config.drift is not None and not any(
+        (at / config.drift.reference).is_file() for at in (*version_folders, folder)
+    ):
+        message = f"{config.drift.reference} is neither in the folder of a version nor beside the versions"
+        raise ConfigError(_problems([Complaint(("drift", "reference"), message)], doc, written))
     if files.complaints:
         raise ConfigError(_problems(files.complaints, doc, written))
     if not config.backend:

@@ -14,6 +14,8 @@ from config.schema.units import format_size
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.configuration.reading import Reading, read_model, read_override, usual_file
+from runtimes.tensor.drift.monitor import DriftMonitor
+from runtimes.tensor.drift.plans import read_plans
 from runtimes.tensor.interfaces import Instance, ModelLoadError, RequestInstance
 from runtimes.tensor.models import members, probe, repository
 from runtimes.tensor.models.archives import unpacked
@@ -31,6 +33,7 @@ from runtimes.tensor.models.repository import (
 )
 from runtimes.tensor.models.served_model import ModelScheduler, ServedModel
 from runtimes.tensor.models.warmup import warm_up
+from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.statistics import ModelStatistics
 
 
@@ -178,6 +181,7 @@ class Loader:
         config, instances = await self._started(config, source.config, folder)
         try:
             card = await asyncio.to_thread(make_card, config, source.folder, number)
+            drift = await _drift(config, folder, source.folder.path)
             for instance in instances:
                 await warm_up(config, instance, source.folder.path)
             scheduler = self._parts.scheduler(config, instances, statistics)
@@ -192,6 +196,7 @@ class Loader:
             instances=instances,
             folder=folder,
             statistics=statistics,
+            drift=drift,
             card=card,
             memory_bytes=config.memory_bytes or sum(instance.report.memory_bytes for instance in instances),
             last_used=asyncio.get_running_loop().time(),
@@ -226,6 +231,14 @@ class Loader:
             return ()
         assert self._parts.start_ensemble is not None
         return await self._parts.start_ensemble(config, folder)
+
+
+async def _drift(config: ModelConfig, *folders: Path) -> DriftMonitor | None:
+    """The comparison with the reference of the configuration; None without one. Raises `ModelLoadError`."""
+    if config.drift is None:
+        return None
+    plans = await asyncio.to_thread(read_plans, config, config.drift, folders)
+    return DriftMonitor(plans, config.drift, clock(asyncio.get_running_loop()))
 
 
 async def _end(instances: Sequence[Instance]) -> None:

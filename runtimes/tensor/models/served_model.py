@@ -12,6 +12,7 @@ from typing import Protocol
 
 from adapters.tensors import Inference, Inferred, Parameters, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.drift.monitor import DriftMonitor
 from runtimes.tensor.interfaces import Instance
 from runtimes.tensor.models.residency import MemoryHold
 from runtimes.tensor.requests.messages import MemberRun
@@ -83,6 +84,7 @@ class ServedModel:
     instances: Sequence[Instance]
     folder: Path
     statistics: ModelStatistics
+    drift: DriftMonitor | None = None
     card: Mapping[str, str] = field(default_factory=dict)
     """See `card`."""
     load_seconds: float = 0.0
@@ -125,6 +127,8 @@ class ServedModel:
         try:
             await self.scheduler.aclose()
         finally:
+            if self.drift is not None:
+                await self.drift.aclose()
             for instance in self.instances:
                 await instance.aclose()
 
