@@ -8,6 +8,7 @@ expressions/     the typed expressions in conditions of pipelines
 loader.py        path → Config, or every problem at once; a configuration for another process of the gateway
 document.py      YAML → plain data with line numbers, and a cursor over it for the checks
 addresses.py     public addresses
+stores.py        the addresses of model repositories
 patterns.py      regular expressions of guards, each with its longest match
 answer_schemas.py  JSON Schemas of guards: their patterns and their draft
 code.py          the pool of the Python files that pipelines call

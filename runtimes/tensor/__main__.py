@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from adapters.process import drop_unlisted, sweep
+from config.stores import folder_of
 from runtimes.access import take_key
 from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, duration, explained, held_bytes, port, positive, size
 from runtimes.process import importing
@@ -121,7 +122,14 @@ def _where(group: argparse._ArgumentGroup) -> None:
 
 def _models(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--repository", type=Path, action="append", required=True, help="folder of models; may be repeated")
+    add(
+        "--repository",
+        type=explained(_folder),
+        action="append",
+        required=True,
+        metavar="PATH",
+        help="folder of models, or file:///FOLDER; may be repeated",
+    )
     add(
         "--mode",
         choices=["none", "explicit", "poll"],
@@ -148,6 +156,12 @@ def _models(group: argparse._ArgumentGroup) -> None:
     add("--drain-timeout", type=duration, default="30s", help="how long SIGTERM waits for requests in flight")
     add("--parallel-loads", type=positive, default=2, help="versions loaded at the same time")
     add("--memory-budget", type=size, default="0", help="memory of all loaded models, such as 4GiB; 0 for no bound")
+
+
+def _folder(text: str) -> Path:
+    folder = folder_of(text)
+    assert folder is not None
+    return folder
 
 
 def _log_to_stderr() -> LogSettings:

@@ -1,10 +1,11 @@
 """Servers that the gateway starts: one section for each kind.
 
-base.py      the base of every section
-replicas.py  several processes of one server; devices whose memory runtimes share
-ray.py       bundled runtimes in a Ray cluster
-bundled.py   the bundled LLM engine and tensor runtime
-programs.py  vLLM, and any server that a command starts
+base.py          the base of every section
+replicas.py      several processes of one server; devices whose memory runtimes share
+ray.py           bundled runtimes in a Ray cluster
+bundled.py       the bundled LLM engine and tensor runtime
+repositories.py  where the models of the tensor runtime are
+programs.py      vLLM, and any server that a command starts
 """
 
 from typing import TYPE_CHECKING, Literal

@@ -8,6 +8,7 @@ from pydantic import Field
 from config.schema.pipelines.call import CallConfig
 from config.schema.runtimes.base import RuntimeConfig
 from config.schema.runtimes.ray import PlacedRuntime
+from config.schema.runtimes.repositories import Repositories
 from config.schema.section import Conflict, Section
 from config.schema.text import Name
 from config.schema.units import Duration, Size, SizeOrShare
@@ -130,11 +131,12 @@ class TensorRuntime(PlacedRuntime):
 
     kind: Literal["tensor"]
     """Selects this runtime."""
-    repository: str = Field(min_length=1)
-    """Folder of models in Triton's layout, relative to the working directory."""
+    repository: Repositories
+    """Folder of models in Triton's layout, relative to the working directory, or ``file:///FOLDER``. A list of several
+    is served as one repository, in which each model's name is unique."""
     bundled: tuple[BundledModel, ...] = ()
-    """Small models of ``headrace models list`` that are downloaded into ``repository`` at the start, if it lacks them.
-    """
+    """Small models of ``headrace models list`` that are downloaded into the first ``repository`` at the start, if it
+    lacks them."""
     mode: Literal["none", "explicit", "poll"] = "none"
     """Models that the runtime serves. ``none``: all, loaded once. ``explicit``: those in ``models``, and those that
     operators load. ``poll``: all, following changes of the folder."""

@@ -75,7 +75,8 @@ def llm_arguments(name: str, config: LlmRuntime, cores: int) -> list[str]:
 
 def tensor_arguments(config: TensorRuntime) -> list[str]:
     """The arguments of a repository of models."""
-    line = ["--repository", config.repository, "--mode", config.mode, "--cache-size", str(config.cache)]
+    line = [part for each in config.repository for part in ("--repository", each)]
+    line += ["--mode", config.mode, "--cache-size", str(config.cache)]
     if config.mode == "poll":
         line += ["--poll-interval", f"{config.poll_interval}s"]
     if config.memory is not None:

@@ -135,14 +135,16 @@ class Repository:
         """All models. Raises `RepositoryError` if a root cannot be read."""
         models: dict[str, ModelFolder] = {}
         refused: dict[str, str] = {}
+        owners: dict[str, list[Path]] = {}
         is_whole = True
         for root in self.roots:
             places, unfit, is_read = _places(root)
             is_whole = is_whole and is_read
             for name in (*places, *unfit):
-                if name in models or name in refused:
+                owners.setdefault(name, []).append(root)
+                if len(owners[name]) > 1:
                     models.pop(name, None)
-                    refused[name] = f"{name} is in more than one repository: keep one of them"
+                    refused[name] = _in_several(name, owners[name])
                     continue
                 try:
                     if name in places:
@@ -156,15 +158,20 @@ class Repository:
     def find(self, name: str) -> ModelFolder:
         """The folder of one model. Raises `RepositoryError` for an unknown model."""
         check_name(name)
-        folders = [place for root in self.roots if (place := _place(root, name)) is not None]
+        folders = {root: place for root in self.roots if (place := _place(root, name)) is not None}
         if len(folders) > 1:
-            raise RepositoryError(f"{name} is in more than one repository: keep one of them")
+            raise RepositoryError(_in_several(name, folders))
         if not folders:
             raise RepositoryError(f"there is no model {name} in the repository")
         try:
-            return _model(*folders[0], name)
+            return _model(*next(iter(folders.values())), name)
         except OSError as error:
             raise RepositoryError(f"{name} cannot be read: {error.strerror}") from None
+
+
+def _in_several(name: str, roots: Iterable[Path]) -> str:
+    """The reason, with the folders' own names: clients see no path."""
+    return f"{name} is in more than one repository ({', '.join(root.name for root in roots)}): keep one of them"
 
 
 def check_name(name: str) -> None:
