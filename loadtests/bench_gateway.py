@@ -20,7 +20,7 @@ from pathlib import Path
 from loadtests import native
 from loadtests.figures import report, rounds
 from loadtests.figures.cpu import Meter
-from loadtests.gateways import arms, providers
+from loadtests.gateways import arms, guarded, providers
 from loadtests.gateways.headrace import HEADRACE, headrace_redis, redis_program
 from loadtests.gateways.replies import CheckError, chat_body, check_answer, check_refusal, http_request, post
 from loadtests.gateways.workloads import (
@@ -68,6 +68,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--providers", choices=("yes", "no", "only"), default="yes",
         help="the price of chats translated for Gemini and Bedrock, over OpenAI's (yes); only: nothing else",
     )  # fmt: skip
+    parser.add_argument(
+        "--guards", choices=("yes", "no", "only"), default="yes",
+        help="the price of a guard of 1,000 words over none (yes); only: nothing else",
+    )  # fmt: skip
     parser.add_argument("--redis", action="store_true", help="ours once more, every limit counted exactly in a Redis")
     parser.add_argument(
         "--foreign-limit",
@@ -78,11 +82,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.quick:
         options.rounds, options.seconds = 2, 1.0
-    if "only" in (options.arms, options.providers):
+    chosen = options.arms, options.providers, options.guards
+    if "only" in chosen:
         options.peers, options.only = [], []
-        options.arms, options.providers = [
-            "yes" if each == "only" else "no" for each in (options.arms, options.providers)
-        ]
+        options.arms, options.providers, options.guards = ["yes" if each == "only" else "no" for each in chosen]
     if options.rounds < 1 or options.seconds <= 0:
         parser.error("--rounds is at least 1, --seconds above 0")
     return options
@@ -194,6 +197,12 @@ class Bench:
         count = 8 * options.rounds
         return arms.measured(targets, self.generator, count, min(options.seconds, 0.5), progress).accepted
 
+    def guards(self, direct: Target, expected: bytes, options: argparse.Namespace) -> dict[str, Sequence[rounds.Round]]:
+        """The rounds of ours with and without guards, in points of a second."""
+        targets = [self.gateway(gateway, gateway.prepare(), direct, expected) for gateway in guarded.gateways()]
+        seconds, count = min(options.seconds, 1.0), 4 * options.rounds
+        return guarded.measured(targets, self.generator, count, seconds, progress)
+
     def providers(self, options: argparse.Namespace) -> dict[str, Sequence[rounds.Round]]:
         """The rounds of each chat before each provider, in points of half a second."""
         stub = running(providers.STUB, providers.STUB.prepare(), 0, self.generator.core, self.folder)
@@ -273,6 +282,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             results = [measure(WORKLOADS[name], targets, generator, options) for name in options.only]
             answer = (Path(name) / EXPECTED).read_bytes()
             by_arm = [] if options.arms == "no" else bench.arms(targets[0], answer, options)
+            by_guard = {} if options.guards == "no" else bench.guards(targets[0], answer, options)
             by_provider = {} if options.providers == "no" else bench.providers(options)
     except (StartError, CheckError, LoadError, InstallError, native.BuildError) as error:
         progress(f"error: {error}")
@@ -282,6 +292,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.print_tables(results, names, missing)
     if by_arm:
         arms.print_table(by_arm)
+    if by_guard:
+        guarded.print_table(by_guard, guarded.examined())
     if by_provider:
         providers.print_table(by_provider)
     print(report.document(results, names, missing))

@@ -5,6 +5,7 @@ compiled.py   guards of the file in the form in which they run
 selection.py  which guards a request meets
 finders.py    what finds forbidden spans: words, patterns, keys and tokens, addresses
 secrets.py    the shapes of keys and tokens
+unread.py     bodies that are clear without a look at their texts
 personal/     personal data: placeholders, and values in their place again
 masking.py    a text behind rules: releases what is settled, with masks in the place of forbidden spans
 """

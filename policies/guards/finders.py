@@ -42,6 +42,11 @@ class Finder(Protocol):
         """The first place at which a span may begin that is not settled; the length of the text for none."""
         ...
 
+    def is_clear(self, text: str) -> bool:
+        """Whether there is no span in any text that stands between quotes in this one, and in no number. False if in
+        doubt."""
+        ...
+
 
 class PatternFinder:
     """Spans of one regular expression. Raises `PatternError` and `EngineMissing`."""
@@ -57,10 +62,15 @@ class PatternFinder:
     def open(self, text: str, begin: int) -> int:
         return max(begin, len(text) - self._longest)
 
+    def is_clear(self, text: str) -> bool:
+        return False  # `^` and `$` are at the begin and the end of each text
+
 
 _SPACE = re.compile(r"\s+")
 _MOST_SPACE = 4
 """Characters of white space that may stand between the words of a phrase: a text may be set in lines."""
+_NUMBER = re.compile(r"[0-9.+eE-]+")
+"""A part of a number, which JSON writes in several forms."""
 
 
 class WordFinder:
@@ -70,6 +80,7 @@ class WordFinder:
         words = sorted(set(words))
         self._longest = max(len(word) + (_MOST_SPACE - 1) * len(_SPACE.findall(word)) for word in words)
         self._whole = whole
+        self._has_numbers = any(map(_NUMBER.fullmatch, words))
         space = rf"\s{{1,{_MOST_SPACE}}}"
         one = "|".join(_SPACE.sub(lambda _: space, _quoted(word)) for word in words)
         pattern = rf"{_NO_LETTER}({one})(?:{_NO_LETTER}|\z)" if whole else f"({one})"
@@ -86,6 +97,9 @@ class WordFinder:
 
     def open(self, text: str, begin: int) -> int:
         return max(begin, len(text) - self._longest)
+
+    def is_clear(self, text: str) -> bool:
+        return not self._has_numbers and self._search(text, 0) is None
 
 
 class SecretFinder:
@@ -108,6 +122,9 @@ class SecretFinder:
     def open(self, text: str, begin: int) -> int:
         match = self._open(text, begin)
         return len(text) if match is None else match.start()
+
+    def is_clear(self, text: str) -> bool:
+        return self._search(text, 0) is None
 
 
 class UrlFinder:
@@ -140,6 +157,9 @@ class UrlFinder:
     def open(self, text: str, begin: int) -> int:
         match = self._open(text, begin)
         return len(text) if match is None else match.start()
+
+    def is_clear(self, text: str) -> bool:
+        return not any(map(_NUMBER.fullmatch, self._deny)) and self._search(text, 0) is None
 
     def _is_forbidden(self, address: str, *, is_inside: bool) -> bool:
         has_scheme = address.startswith(_SCHEMES)

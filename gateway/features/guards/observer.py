@@ -66,7 +66,7 @@ class _GuardedRequest(Observer):
         record = exchange.record
         self._prompt = self._side(guards, "prompt", exchange)
         self._answer = self._side(guards, "answer", exchange)
-        self._replaces = any(guard.acts and guard.action == "replace" for guard in guards.guards)
+        self._replaces = guards.replaces
         self._personal: PersonalTexts | None = None
         self._recognition: Recognition | None = None
         named = {kind: each.place for each in guards.recognisers if each.guard.restores for kind in each.kinds}

@@ -46,6 +46,10 @@ class GuardSet(NamedTuple):
     """What finds the values of the prompt that the answer receives again."""
     recognisers: tuple[NamedRecogniser, ...] = ()
     """Servers that find names and places in the prompt."""
+    acting: frozenset[Side] = frozenset()
+    """The sides on which a guard changes or refuses something."""
+    replaces: bool = False
+    """Whether a guard may give an answer of its own."""
 
     def side(self, side: Side, record: Record) -> SideGuard | None:
         """The guards of one side of a request."""
@@ -53,8 +57,7 @@ class GuardSet(NamedTuple):
         of_prompts = side == "prompt" and (self.personal or self.recognisers)
         if rules is None and not self.judges.get(side) and not of_prompts:
             return None
-        acts = any(guard.acts and side in guard.on for guard in self.guards)
-        return SideGuard(self.guards, rules or (), side, record, acts=acts)
+        return SideGuard(self.guards, rules or (), side, record, acts=side in self.acting)
 
 
 class GuardTable:
@@ -109,6 +112,7 @@ class GuardTable:
 
     def _compiled_set(self, guards: tuple[NamedGuardConfig, ...]) -> GuardSet:
         personal = [rule for index, guard in enumerate(guards) for rule in personal_rules_of(guard, index)]
+        acting = [guard for guard in guards if guard.acts]
         return GuardSet(
             guards,
             self._side(guards, "prompt"),
@@ -116,6 +120,8 @@ class GuardTable:
             self._judges_of(guards),
             tuple(personal),
             self._recognisers_of(guards),
+            frozenset(side for guard in acting for side in guard.on),
+            any(guard.action == "replace" for guard in acting),
         )
 
     def _side(self, guards: tuple[NamedGuardConfig, ...], side: Side) -> RulesByView | None:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,8 @@ _SCHEMA_WORDS = frozenset(
 """Words that each schema has: a guard against one of them must not forbid all tools."""
 _UNREAD = ("logprob", "token_ids", "avgLogprobs")
 """Parts of the names of fields that have the tokens of the text again."""
+_TOKENS = [(part.encode(), re.compile(rf'{part}[^"]*"\s*:(?!\s*null\b)'.encode())) for part in _UNREAD]
+"""For each the end of such a name in a body, and the colon before a value."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -157,6 +160,11 @@ def is_json(text: str) -> bool:
     except decoding.MALFORMED_JSON:
         return False
     return True
+
+
+def has_tokens(body: bytes) -> bool:
+    """Whether a body of JSON without escapes in its names may have log-probabilities or tokens."""
+    return any(part in body and pattern.search(body) is not None for part, pattern in _TOKENS)
 
 
 def without_tokens(value: Any) -> Any:

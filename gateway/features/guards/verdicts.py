@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from adapters.errors import ContentFiltered, InferenceError, TooLarge, Unsupported
@@ -10,6 +10,7 @@ from config.schema.guards import NamedGuardConfig, Side
 from gateway.telemetry.record import Record
 from gateway.traffic.guarded.guard import ContentReplaced, HeldPart
 from policies.guards.masking import HeldText, RulesByView, TextTooLong, masked
+from policies.guards.unread import is_clear
 
 if TYPE_CHECKING:
     from gateway.features.guards.judges.panel import Panel  # only for guards that judge
@@ -81,6 +82,10 @@ class SideGuard:
             text = masked(text, self._rules, self.report)
         return text if self.personal is None else self.personal.masked(text)
 
+    def clears(self, parts: Iterable[bytes | memoryview]) -> bool:
+        """Whether no text of these encoded values has anything for the guard to find. False if in doubt."""
+        return bool(self._rules) and self.personal is None and is_clear(self._rules, parts)
+
     def held(self) -> HeldPart | None:
         """A text of a stream; None without rules. Its `feed` raises `ContentFiltered` and `TextTooLong`."""
         return HeldText(self._rules, self.report) if self._rules else None
@@ -120,6 +125,10 @@ class TextsOf:
         """Note a text. Returns it."""
         self.texts.append(text)
         return text
+
+    def clears(self, _: Iterable[bytes | memoryview]) -> bool:
+        """False: each text is collected."""
+        return False
 
     def unreadable(self, subject: str) -> InferenceError:
         """See `SideGuard.unreadable`."""

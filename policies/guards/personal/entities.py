@@ -187,6 +187,10 @@ class EntityFinder:
             self._last = last = text, self.all(text)
         return next((span for span in last[1] if span[0] >= begin), None)
 
+    def is_clear(self, text: str) -> bool:
+        """False: a key of JSON is the word before its value."""
+        return False
+
     def open(self, text: str, begin: int) -> int:
         """The first place at which a span may begin that is not settled. The words before a number stay with it."""
         stop = max(begin, len(text) - MOST)

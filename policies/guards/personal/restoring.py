@@ -28,6 +28,10 @@ class PlaceholderFinder:
     def open(self, text: str, begin: int) -> int:
         return self._grammar.begun(text, begin)
 
+    def is_clear(self, text: str) -> bool:
+        """False: a placeholder is read in many forms."""
+        return False
+
     def value(self, written: str) -> str:
         """The value of a placeholder as a model has written it."""
         match = self._grammar.search(fold(written, False, False, True, True).text, 0)

@@ -12,12 +12,12 @@ import pytest
 from adapters.answer import Answer
 from adapters.base import Adapter
 from adapters.call import Call
-from adapters.fake import FakeAdapter
+from adapters.fake import FakeAdapter, Script
 from adapters.registry import Address, make
 from adapters.requests import ModelRequest
 from tests.support.cut_streams import PARTS, event
 from tests.support.gateways import Rig, config
-from tests.support.guarding import WORDS, received
+from tests.support.guarding import WORDS, guarded, received
 from tests.support.native_streams import NATIVE, stream_of
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
@@ -161,3 +161,17 @@ async def test_a_server_of_messages_streams_through_the_events_of_a_chat() -> No
         ((_, body, _),) = await received(one, "/v1/messages", stream=True)
         assert grown(body) == "a […]!"
         assert lines == ["POST /v1/messages HTTP/1.1"]
+
+
+@pytest.mark.parametrize("name", ["logprobs", "prompt_token_ids"])
+async def test_an_answer_that_spells_a_word_in_tokens_loses_them(name: str) -> None:
+    """Its text has no word, and its encoded form has none either: the tokens are parts of one."""
+    message = {"role": "assistant", "content": "a horse"}
+    tokens = {"content": [{"token": "ze"}, {"token": "bra"}]} if name == "logprobs" else [7, 8]
+    choice = {"index": 0, "message": message, "finish_reason": "stop", name: tokens}
+    one = guarded(Script(chunks=(json.dumps({"choices": [choice]}).encode(),)))
+    ((status, body, _),) = await received(one, "/v1/chat/completions")
+    assert status == 200
+    choice = json.loads(body)["choices"][0]
+    assert (choice["message"], choice[name]) == (message, None)
+    one.assert_idle()
