@@ -28,6 +28,7 @@ native/            the same bytes of HTTP/1.1 in C, where the installation could
 http2/             gRPC over HTTP/2, server and client
 certificates.py    certificates and keys in PEM files, loaded as pairs
 grpc_health.py     the health service of gRPC, for the gateway and the runtimes
+stores/            pulls the files of models from where they lie, in a process of its own
 offload/           decodes and encodes large bodies in a process of its own
 paths.py           checks the part of an upstream's path that comes from a client
 cursors.py         the continuation tokens of a list in pages

@@ -6,13 +6,18 @@ The configuration checks an address, and the runtime that pulls it reads its par
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import Final, Literal, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
 
-ARCHIVES: Final = (".tar.gz", ".tgz", ".tar", ".zip")
+_ARCHIVES: Final[Mapping[str, Literal["tar", "zip"]]] = {
+    ".tar.gz": "tar", ".tgz": "tar", ".tar.bz2": "tar", ".tar.xz": "tar", ".tar": "tar", ".zip": "zip",
+}  # fmt: skip
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
-_FORMS: Final[Mapping[str, str]] = {
-    "file": "file:///FOLDER",
+_SHA256 = re.compile(r"sha256=([0-9a-fA-F]{64})")
+FORMS: Final[Mapping[str, str]] = {
+    "file": "file:///FOLDER or file:///PATH.tar.gz",
+    "http": "http://HOST/PATH.tar.gz",
+    "https": "https://HOST/PATH.tar.gz",
 }
 """The form of an address of each scheme."""
 
@@ -23,6 +28,19 @@ class StoreAddress(NamedTuple):
     scheme: str
     text: str
     """The whole address, as it was written."""
+    name: str
+    """The name of the model, if the place has one model and no folders of models."""
+    url: str = ""
+    path: str = ""
+    """The path of an archive on the disk."""
+    archive: Literal["", "tar", "zip"] = ""
+    digest: str = ""
+    """`sha256:HEX` that an archive must have; empty if the address has none."""
+
+    @property
+    def label(self) -> str:
+        """The address for the log and for clients: a query may have a signature."""
+        return self.text.partition("?")[0].partition("#")[0]
 
 
 def folder_of(text: str) -> Path | None:
@@ -30,24 +48,67 @@ def folder_of(text: str) -> Path | None:
     match = _SCHEME.match(text)
     if match is None:
         return Path(text)
-    if match[1].lower() != "file":
+    parts = _split(text)
+    if match[1].lower() != "file" or _archive(parts.path):
         address_of(text)
         return None
-    parts = urlsplit(text)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
-        raise ValueError(f"expected {_FORMS['file']}, or a path without file://")
-    return Path(unquote(parts.path))
+    if parts.fragment:
+        raise ValueError("only an archive has a digest")
+    return _path(parts)
 
 
 def address_of(text: str) -> StoreAddress:
     """The parts of an address that is pulled. Raises `ValueError` for any other text."""
-    scheme = text.partition("://")[0].lower()
-    if scheme not in _FORMS:
-        raise ValueError(f"repositories have the schemes {', '.join(_FORMS)}, and not {scheme[:32]}")
-    return StoreAddress(scheme, text)
+    parts = _split(text)
+    scheme = parts.scheme
+    if scheme not in FORMS:
+        raise ValueError(f"repositories have the schemes {', '.join(FORMS)}, and not {scheme[:32]!r}")
+    if "@" in parts.netloc:
+        raise ValueError("an address has no user name and no password: write a credential")
+    ending = _archive(parts.path)
+    if not ending:
+        raise ValueError(f"expected {FORMS[scheme]}: the endings of archives are {', '.join(_ARCHIVES)}")
+    digest = _digest(parts.fragment)
+    name = unquote(parts.path).rpartition("/")[2].removesuffix(ending)
+    if scheme == "file":
+        path = str(_path(parts))
+        return StoreAddress(scheme, text, name, path=path, archive=_ARCHIVES[ending], digest=digest)
+    if not parts.hostname:
+        raise ValueError(f"expected {FORMS[scheme]}")
+    url = text.partition("#")[0]
+    return StoreAddress(scheme, text, name, url=url, archive=_ARCHIVES[ending], digest=digest)
 
 
 def check_repository(text: str) -> str:
     """Return the address of a repository. Raises `ValueError` for one that cannot be read."""
     folder_of(text)
     return text
+
+
+def _split(text: str) -> SplitResult:
+    if not text.isprintable() or " " in text or "\\" in text:
+        raise ValueError("an address has no spaces, backslashes or control characters: write %20 for a space")
+    parts = urlsplit(text)
+    _ = parts.port  # raises a ValueError that is an explanation
+    return parts
+
+
+def _archive(path: str) -> str:
+    """The ending of an archive; empty for any other path."""
+    return next((ending for ending in _ARCHIVES if path.lower().endswith(ending)), "")
+
+
+def _path(parts: SplitResult) -> Path:
+    path = unquote(parts.path)
+    if parts.netloc not in ("", "localhost") or not path.startswith("/") or parts.query or "\0" in path:
+        raise ValueError(f"expected {FORMS['file']}, or a path without file://")
+    return Path(path)
+
+
+def _digest(fragment: str) -> str:
+    if not fragment:
+        return ""
+    match = _SHA256.fullmatch(fragment)
+    if match is None:
+        raise ValueError("expected #sha256= and 64 hexadecimal digits, or no #")
+    return f"sha256:{match[1].lower()}"

@@ -17,6 +17,7 @@ sequences/         requests that belong together
 requests/          models that receive requests whole
 scheduling/        queues and batches
 drift/             inputs and outputs beside a reference, such as the training data
+stores.py          repositories that are pulled from where they lie (adapters.stores)
 catalogue/         small real models to start with
 interfaces.py      backends, models and instances
 configuration/     the configuration of a model

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from adapters.process import drop_unlisted, sweep
-from config.stores import folder_of
+from config.stores import StoreAddress, address_of, folder_of
 from runtimes.access import take_key
 from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, duration, explained, held_bytes, port, positive, size
 from runtimes.process import importing
@@ -29,14 +29,19 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("no listener: give --http-port N, --grpc-port N, --socket PATH or --grpc-socket PATH")
     if args.load and args.mode != "explicit":
         parser.error("--load is for --mode explicit: in the others all models are loaded")
+    if args.add and not isinstance(args.repository[0], Path):
+        parser.error("--add needs a folder as the first --repository")
     logs = _log_to_stderr()
     key = take_key()
+    environment = dict(os.environ)  # with the credentials of the repositories, which models do not get
     drop_unlisted(os.environ, args.pass_env)
     # OpenMP's idle threads would spin beside those of the models. A framework reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with importing("tensor", _EXTRA):
         from runtimes.tensor.api.server import ServerOptions, run
         from runtimes.tensor.models.manager import ManagerOptions
+        from runtimes.tensor.stores import StoreOptions
+        from runtimes.wheels import cache_folder
     models = ManagerOptions(
         mode=args.mode,
         models=tuple(args.load),
@@ -49,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = ServerOptions(
         repositories=tuple(args.repository),
         models=models,
+        stores=StoreOptions(cache_folder() / "repositories", args.repository_cache, environment),
         added=tuple(args.add),
         host=args.host,
         http_port=args.http_port,
@@ -124,12 +130,13 @@ def _models(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add(
         "--repository",
-        type=explained(_folder),
+        type=explained(_place),
         action="append",
         required=True,
-        metavar="PATH",
-        help="folder of models, or file:///FOLDER; may be repeated",
+        metavar="PLACE",
+        help="folder of models, or the URL of an archive that is pulled; may be repeated",
     )
+    add("--repository-cache", type=size, default="64GiB", help="disk for files of models that are pulled")
     add(
         "--mode",
         choices=["none", "explicit", "poll"],
@@ -158,10 +165,9 @@ def _models(group: argparse._ArgumentGroup) -> None:
     add("--memory-budget", type=size, default="0", help="memory of all loaded models, such as 4GiB; 0 for no bound")
 
 
-def _folder(text: str) -> Path:
+def _place(text: str) -> Path | StoreAddress:
     folder = folder_of(text)
-    assert folder is not None
-    return folder
+    return address_of(text) if folder is None else folder
 
 
 def _log_to_stderr() -> LogSettings:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from config.schema.runtimes.bundled import TensorRuntime
-from config.stores import folder_of
+from config.stores import address_of, folder_of
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,23 @@ def test_a_folder_is_a_path_or_a_file_url(text: str, folder: str) -> None:
     assert folder_of(text) == Path(folder)
 
 
-@pytest.mark.parametrize("text", ["file://elsewhere/models", "file://models", "file:///m?x=1", "ftp://h/m", "x://"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file://elsewhere/models",
+        "file://models",
+        "file:///m?x=1",
+        "ftp://h/m",
+        "x://",
+        "https://h/m",
+        "https:///m.zip",
+        "https://u:p@h/m.zip",
+        "https://h/m.zip#sha256=12",
+        "https://h:x/m.zip",
+        "https://h/a b.zip",
+        "file:///m#sha256=1",
+    ],
+)
 def test_an_address_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         folder_of(text)
@@ -35,7 +51,7 @@ def test_an_address_that_cannot_be_read_is_refused(text: str) -> None:
 @given(st.text(max_size=60))
 def test_any_text_is_a_folder_or_is_refused(text: str) -> None:
     with suppress(ValueError):
-        assert folder_of(text) is not None
+        assert folder_of(text) is not None or address_of(text).text == text
 
 
 def test_one_repository_is_a_list_of_one() -> None:
@@ -47,3 +63,19 @@ def test_one_repository_is_a_list_of_one() -> None:
 def test_a_repository_that_cannot_be_read_is_an_error_of_the_file(repository: object) -> None:
     with pytest.raises(ValidationError):
         TensorRuntime(kind="tensor", repository=repository)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "archive"),
+    [
+        ("https://h/models/wine.tar.gz", "wine", "tar"),
+        ("HTTPS://h:8443/wine.tgz?X-Signature=1", "wine", "tar"),
+        ("http://h/wine%20red.zip", "wine red", "zip"),
+        ("file:///srv/wine.tar", "wine", "tar"),
+    ],
+)
+def test_an_archive_is_pulled_and_names_its_model(text: str, name: str, archive: str) -> None:
+    assert folder_of(text) is None
+    address = address_of(text)
+    assert (address.name, address.archive) == (name, archive)
+    assert "Signature" not in address.label

@@ -12,6 +12,7 @@ from config.schema.runtimes.repositories import Repositories
 from config.schema.section import Conflict, Section
 from config.schema.text import Name
 from config.schema.units import Duration, Size, SizeOrShare
+from config.stores import folder_of
 
 BundledModel = Literal[
     "magika", "silero-vad", "silero-vad-jit", "minilm", "guard-example", "search-example", "speech-parts", "ocr-detect",
@@ -132,8 +133,11 @@ class TensorRuntime(PlacedRuntime):
     kind: Literal["tensor"]
     """Selects this runtime."""
     repository: Repositories
-    """Folder of models in Triton's layout, relative to the working directory, or ``file:///FOLDER``. A list of several
-    is served as one repository, in which each model's name is unique."""
+    """Folder of models in Triton's layout, relative to the working directory, or the URL of models that the runtime
+    pulls: ``https://HOST/PATH.tar.gz``, ``file:///PATH.zip``. A list of several is served as one repository, in which
+    each model's name is unique."""
+    repository_cache: Size = 64 * 1024**3
+    """Disk for the files of models that are pulled. A pull that would need more fails."""
     bundled: tuple[BundledModel, ...] = ()
     """Small models of ``headrace models list`` that are downloaded into the first ``repository`` at the start, if it
     lacks them."""
@@ -143,7 +147,7 @@ class TensorRuntime(PlacedRuntime):
     models: tuple[Name, ...] = ()
     """With ``explicit``: names of the models to load at the start."""
     poll_interval: Duration = 5.0
-    """With ``poll``: time between two scans of the folder."""
+    """With ``poll``: time between two scans of the folder, and between two looks for newer files to pull."""
     memory: Size | None = None
     """Memory of all loaded models. Idle models are unloaded for others, and loaded again by their next request.
     Unbounded when absent."""
@@ -155,6 +159,11 @@ class TensorRuntime(PlacedRuntime):
         for field, mode in (("models", "explicit"), ("poll_interval", "poll")):
             if self.mode != mode:
                 yield from self.inert(f"has no effect: the mode is {self.mode}, not {mode}", field)
+        if all(folder_of(each) is not None for each in self.repository):
+            yield from self.inert("has no effect: no repository is pulled", "repository_cache")
+        if self.bundled and folder_of(self.repository[0]) is None:
+            message = "are downloaded into the first repository, which must be a folder"
+            yield Conflict(("bundled",), message)
 
 
 class CodeRuntime(RuntimeConfig):

@@ -15,7 +15,7 @@ ClusterAddress = Annotated[
 ]
 Amount = Annotated[float, Field(ge=0, le=1_000_000)]
 ResourceName = Annotated[str, Shape(r"[A-Za-z][\w:.-]{0,63}", "the name of a resource of the cluster")]
-_FETCHED = ("bundled:", "hf:", "/", "file://")
+_FETCHED = ("bundled:", "hf:", "/")
 _BUILT_IN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory"}
 
 
@@ -101,6 +101,7 @@ class PlacedRuntime(RuntimeConfig):
                 yield Conflict(("replicas", field), message)
         field = "model" if self.kind == "llm" else "repository"
         written = getattr(self, field)
-        if not all(each.startswith(_FETCHED) for each in ([written] if isinstance(written, str) else written)):
+        places = [written] if isinstance(written, str) else written
+        if not all(each.startswith(_FETCHED) or "://" in each for each in places):
             message = "is relative to the working directory, which nodes do not have: write the path on the nodes"
             yield Conflict((field,), message, concerns_value=True)

@@ -77,6 +77,7 @@ def tensor_arguments(config: TensorRuntime) -> list[str]:
     """The arguments of a repository of models."""
     line = [part for each in config.repository for part in ("--repository", each)]
     line += ["--mode", config.mode, "--cache-size", str(config.cache)]
+    line += ["--repository-cache", str(config.repository_cache)] if config.has("repository_cache") else []
     if config.mode == "poll":
         line += ["--poll-interval", f"{config.poll_interval}s"]
     if config.memory is not None:

@@ -15,6 +15,7 @@ from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.records import VersionRecord
 from runtimes.tensor.requests.custom_metrics import CustomFamily, CustomMetrics
 from runtimes.tensor.statistics import ModelStatistics
+from runtimes.tensor.stores import PulledStore
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -48,8 +49,11 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], Number]], ...] = (
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self, manager: ModelManager, custom: CustomMetrics | None = None) -> None:
+    def __init__(
+        self, manager: ModelManager, custom: CustomMetrics | None = None, stores: tuple[PulledStore, ...] = ()
+    ) -> None:
         self._manager = manager
+        self._stores = stores
         self._custom = custom or CustomMetrics()
         self._cpu = (0, 0)
 
@@ -71,6 +75,7 @@ class Metrics:
         lines += _family("headrace_tensor_threads_left_alone", "gauge", "Threads that hang and were replaced.", (
             ({"model": name}, count) for name, count in left_alone().items()
         ))  # fmt: skip
+        lines += _of_stores(self._stores)
         lines += self._machine()
         for custom in self._custom:
             lines += _custom(custom)
@@ -88,6 +93,29 @@ class Metrics:
             *_family("nv_cpu_memory_total_bytes", "gauge", "Of the machine.", [({}, memory)]),
             *_family("nv_cpu_memory_used_bytes", "gauge", "Of the machine.", [({}, memory - free)]),
         ]  # fmt: skip
+
+
+def _of_stores(stores: Iterable[PulledStore]) -> list[str]:
+    places = [({"repository": store.address.label}, store) for store in stores]
+    if not places:
+        return []
+    return [
+        *_family("headrace_tensor_repository_stale", "gauge", "1 if the last pull of a repository failed.", [
+            (at, int(bool(store.problem))) for at, store in places
+        ]),
+        *_family("headrace_tensor_repository_pull_failures_total", "counter", "Pulls that failed.", [
+            (at, store.failures) for at, store in places
+        ]),
+        *_family("headrace_tensor_repository_pulled_bytes_total", "counter", "Bytes that pulls transferred.", [
+            (at, store.transferred) for at, store in places
+        ]),
+        *_family("headrace_tensor_repository_bytes", "gauge", "Size of the files at the last pull.", [
+            (at, store.size) for at, store in places
+        ]),
+        *_family("headrace_tensor_repository_pulled_timestamp_seconds", "gauge", "Time of the last good pull.", [
+            (at, round(store.succeeded_at, 3)) for at, store in places
+        ]),
+    ]  # fmt: skip
 
 
 def _failures(records: Iterable[tuple[Labels, VersionRecord]]) -> list[str]:

@@ -16,6 +16,7 @@ from adapters.http1.server import Server as HttpServer
 from adapters.http2.accepted import Server as GrpcServer
 from adapters.http2.call import Limits as GrpcLimits
 from adapters.process import MAX_CONNECTIONS, clients_that_fit
+from config.stores import StoreAddress
 from runtimes.access import keyed
 from runtimes.process import CannotStart, in_thread, listen, precedes, serve, stop_signal
 from runtimes.spans import SpanBuffer
@@ -41,6 +42,7 @@ from runtimes.tensor.models.repository import Repository, RepositoryError
 from runtimes.tensor.schedulers import make_scheduler
 from runtimes.tensor.scheduling.cached import ResponseStore
 from runtimes.tensor.scheduling.clock import clock
+from runtimes.tensor.stores import PulledStore, StoreOptions, Stores, stores_of
 from runtimes.traced_handler import TracedHandler
 from runtimes.wheels import ModelUnavailable
 
@@ -51,8 +53,10 @@ log = logging.getLogger(__name__)
 class ServerOptions:
     """Models and listeners: HTTP and gRPC each have a port of `host`, a Unix socket, both or neither."""
 
-    repositories: tuple[Path, ...]
+    repositories: tuple[Path | StoreAddress, ...]
     models: ManagerOptions
+    stores: StoreOptions | None = None
+    """For the repositories that are pulled."""
     added: tuple[str, ...] = ()
     """Models of the catalogue that the first repository gets before the models are loaded."""
     host: str = "127.0.0.1"
@@ -93,13 +97,21 @@ async def _serve(options: ServerOptions, logs: LogSettings) -> int:
         ),
     )
     parts = Parts(placement.complete, starts[0], schedulers, starts[1])
-    manager = ModelManager(Repository(*options.repositories), parts, options.models, table)
-    server = _Server(options, manager, logs, services)
+    roots, pulled = stores_of(options.repositories)
+    repository = Repository(*roots)
+    manager = ModelManager(repository, parts, options.models, table)
+    stores = Stores(pulled, options.stores) if pulled and options.stores is not None else None
+    server = _Server(options, manager, logs, services, pulled)
     ensembles.calls = server.service
+    following: asyncio.Task[None] | None = None
     try:
         stop = stop_signal(exit_with_parent=options.exit_with_parent)
         await server.listen()
-        if await _added(options, stop) and await _loaded(manager, stop):
+        if stores is not None:
+            repository.refresh = stores.pull
+        if await _added(options, stop) and await _loaded(manager, stores, stop):
+            if stores is not None and options.models.mode == "poll":
+                following = asyncio.create_task(stores.follow(options.models.poll_seconds), name="pull repositories")
             server.control.ready = True
             gc.freeze()  # exclude the modules, which stay loaded, from every later collection
             log.info("serving %d models", len({name for name, record in manager.table.records() if record.usable}))
@@ -111,14 +123,20 @@ async def _serve(options: ServerOptions, logs: LogSettings) -> int:
         log.error("%s", error)
         return 1
     finally:
+        if following is not None:
+            following.cancel()
         await server.aclose()
+        if stores is not None:
+            await stores.aclose()
     return 0
 
 
 async def _added(options: ServerOptions, stop: asyncio.Event) -> bool:
     """Add the models of the catalogue to the repository. False if `stop` was set first. Raises `CannotStart`."""
     for name in options.added:
-        adding = in_thread(functools.partial(add, name, options.repositories[0], progress=True), f"add {name}")
+        folder = options.repositories[0]
+        assert isinstance(folder, Path)
+        adding = in_thread(functools.partial(add, name, folder, progress=True), f"add {name}")
         if not await precedes(adding, stop):
             return False
         try:
@@ -128,9 +146,18 @@ async def _added(options: ServerOptions, stop: asyncio.Event) -> bool:
     return True
 
 
-async def _loaded(manager: ModelManager, stop: asyncio.Event) -> bool:
+async def _pulled_and_loaded(manager: ModelManager, stores: Stores | None) -> None:
+    if stores is not None:
+        await stores.start()
+        stores.bind(manager)
+    await manager.start()
+    if stores is not None:
+        stores.report()
+
+
+async def _loaded(manager: ModelManager, stores: Stores | None, stop: asyncio.Event) -> bool:
     """Load the models. False if `stop` was set first. Raises `CannotStart`."""
-    loading = asyncio.ensure_future(manager.start())
+    loading = asyncio.ensure_future(_pulled_and_loaded(manager, stores))
     if not await precedes(loading, stop):
         loading.cancel()
         with suppress(asyncio.CancelledError):
@@ -147,7 +174,12 @@ class _Server:
     """Both listeners, and the objects behind them."""
 
     def __init__(
-        self, options: ServerOptions, manager: ModelManager, logs: LogSettings, services: ModelServices
+        self,
+        options: ServerOptions,
+        manager: ModelManager,
+        logs: LogSettings,
+        services: ModelServices,
+        stores: tuple[PulledStore, ...],
     ) -> None:
         self._options = options
         self._manager = manager
@@ -158,7 +190,7 @@ class _Server:
         services.bind(service, manager)
         restrictions = Restrictions(options.restrict)
         size = options.max_body
-        http = HttpDoor(service, self.control, Metrics(manager, services.metrics), restrictions)
+        http = HttpDoor(service, self.control, Metrics(manager, services.metrics, stores), restrictions)
         clients = clients_that_fit(MAX_CONNECTIONS, files_each=2)  # one of each listener
         budget = Budget(options.max_held)
         traced = keyed(TracedHandler(http, SpanBuffer(clock(asyncio.get_running_loop()))), options.key)

@@ -10,5 +10,6 @@ card.py            what a version is: framework, checksum, source, training
 served_model.py    one version in service, its users, and the interface of its scheduler
 members.py         the models of an ensemble's steps; dependents.py: ensembles that models are part of
 archives.py        archives of models, unpacked within bounds
+manifest.py        the digests that a version's files must have
 repository.py      the folders, their digests, and the files of a load request; poller.py: follows changes
 """

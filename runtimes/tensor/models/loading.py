@@ -17,7 +17,7 @@ from runtimes.tensor.configuration.reading import Reading, read_model, read_over
 from runtimes.tensor.drift.monitor import DriftMonitor
 from runtimes.tensor.drift.plans import read_plans
 from runtimes.tensor.interfaces import Instance, ModelLoadError, RequestInstance
-from runtimes.tensor.models import members, probe, repository
+from runtimes.tensor.models import manifest, members, probe
 from runtimes.tensor.models.archives import unpacked
 from runtimes.tensor.models.card import make_card
 from runtimes.tensor.models.members import Describe
@@ -168,8 +168,8 @@ class Loader:
     async def _load(self, source: Source, number: int, statistics: ModelStatistics) -> ServedModel:
         folder = source.folder.version(number)
         try:
-            await asyncio.to_thread(repository.verify, folder)
-        except repository.Incomplete as error:
+            await asyncio.to_thread(manifest.verify, folder)
+        except manifest.Incomplete as error:
             raise ModelLoadError(str(error)) from None
         if source.config.ensemble is not None:
             config = members.completed(source.config, self._describe)

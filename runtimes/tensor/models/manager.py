@@ -16,6 +16,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from adapters.errors import CallerError, DeadlineError, InferenceError, NotFound
@@ -173,6 +174,12 @@ class ModelManager:
             self._rotation.spawn(self._rotation.residency.keep(), "enforce the memory budget")
         return failed
 
+    def folders(self) -> set[Path]:
+        """The folders of all versions that are loaded, or may be loaded again."""
+        sources = [record.source for _, record in self.table.records()] + list(self._rotation.sources())
+        sources += [model.source for model in self.table.models.values()]
+        return {source.folder.path for source in sources if source is not None}
+
     def is_ready(self, name: str, version: str = "") -> bool:
         """Whether a model serves requests, perhaps after a load. Raises `NotFound`."""
         return self.table.is_ready(name, version)
@@ -180,6 +187,8 @@ class ModelManager:
     async def load(self, name: str, override: Override | None = None) -> None:
         """Load a model by the API. Raises `CallerError` or `NotFound`; the version in service then stays."""
         self._check_explicit("load")
+        if self._repository.refresh is not None:
+            await self._repository.refresh()
         self._explicit.add(name)
         await self.bring(name, override)
 

@@ -1,6 +1,7 @@
 """Polls the repository: a folder is loaded when its copy is complete, and unloaded when it is removed.
 
-A folder is complete if two scans in a row find it unchanged, or if all files match its manifest (`SHA256SUMS`).
+A folder is complete if two scans in a row find it unchanged, or if all files match its manifest (`SHA256SUMS`). A
+folder that the runtime has pulled is always complete.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from adapters.errors import InferenceError
-from runtimes.tensor.models import repository
+from runtimes.tensor.models import manifest
 from runtimes.tensor.models.repository import Listing, ModelFolder, RepositoryError
 
 log = logging.getLogger(__name__)
@@ -98,14 +99,16 @@ class Poller:
         return gone
 
     async def _has_arrived(self, folder: ModelFolder) -> bool:
-        """Whether each new or changed version has a manifest and matches it."""
+        """Whether it is pulled, or each new or changed version has a manifest and matches it."""
+        if folder.is_pulled:
+            return True
         stamps = dict(self._seen_folders[folder.name][2]) if folder.name in self._seen_folders else {}
         changed = [number for number, stamp in folder.stamps.items() if stamps.get(number) != stamp]
         try:
             return bool(changed) and all(
-                [await asyncio.to_thread(repository.verify, folder.version(number)) for number in changed]
+                [await asyncio.to_thread(manifest.verify, folder.version(number)) for number in changed]
             )
-        except repository.Incomplete:
+        except manifest.Incomplete:
             return False
 
     async def _load(self, name: str) -> None:
@@ -118,4 +121,5 @@ class Poller:
 
 
 def _stamps(folder: ModelFolder) -> _Stamps:
-    return str(folder.path), folder.beside, tuple(sorted(folder.stamps.items()))
+    place = "" if folder.is_pulled else str(folder.path)  # a new view changes nothing by itself
+    return place, folder.beside, tuple(sorted(folder.stamps.items()))

@@ -3,8 +3,6 @@
 
 The files of a load request are in a folder of their own. Hidden entries and temporary files of programs that copy
 (`.model.onnx.x7Gh2`, `3.tmp`) are ignored.
-
-A version may have a manifest, which `sha256sum * > SHA256SUMS` writes. A version that differs from it is not loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -21,51 +19,6 @@ from adapters.process import TemporaryFolder
 from runtimes.tensor.configuration.foreign import MARKERS, MODEL_SUFFIXES
 from runtimes.tensor.configuration.listed import FolderList, ListedFolder
 from runtimes.tensor.configuration.model_lists import list_of
-
-NAME = "SHA256SUMS"
-MAX_BYTES = 16 << 20
-_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
-
-
-class Incomplete(Exception):
-    """A file is missing, or differs from the manifest; the message names it."""
-
-
-def verify(folder: Path) -> bool:
-    """Whether there is a manifest and all files match it. Blocks for the disk. Raises `Incomplete`."""
-    path = folder / NAME
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise Incomplete(f"{NAME} cannot be read: {error.strerror}") from None
-    lines = content.decode(errors="replace").splitlines()
-    if len(content) > MAX_BYTES or not lines:
-        raise Incomplete(f"{NAME} is empty or too large")
-    for number, line in enumerate(lines, 1):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise Incomplete(
-                f"{NAME}:{number}: expected a digest, two spaces and a file's name, as sha256sum writes it"
-            )
-        _check(folder, match[2], match[1].lower())
-    return True
-
-
-def _check(folder: Path, name: str, digest: str) -> None:
-    path = (folder / name).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise Incomplete(f"{NAME} names {name}, which is not in this folder")
-    try:
-        with path.open("rb") as file:
-            computed = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise Incomplete(f"{name} is in {NAME}, and cannot be read: {error.strerror}") from None
-    if computed != digest:
-        raise Incomplete(f"{name} differs from its digest in {NAME}")
-
 
 MAX_NAME = 255
 MAX_FILES = 100_000
@@ -100,6 +53,8 @@ class ModelFolder:
     """The folder of each version: the model's own, where another project lays it out as the only version."""
     listed: ListedFolder | None = None
     """What the list of the repository tells, if it has one."""
+    is_pulled: bool = False
+    """Whether the folder is whole, and never changes."""
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -125,17 +80,32 @@ class Listing:
     """Whether every list of models can be read. If not, models may be missing here."""
 
 
+@dataclass(slots=True, eq=False)
+class Root:
+    """One folder of models."""
+
+    path: Path
+    label: str
+    """Its name for clients, who see no path."""
+    model: str = ""
+    """For a pulled folder: the name of its model, if it has no folders of models and is one itself."""
+    is_pulled: bool = False
+    """Whether each `path` is a whole view, whose files never change. Another view is another path."""
+
+
 class Repository:
     """One folder of models, or several that are served as one. Everything here blocks for the disk."""
 
-    def __init__(self, *roots: Path) -> None:
-        self.roots = roots
+    def __init__(self, *roots: Path | Root) -> None:
+        self.roots = tuple(root if isinstance(root, Root) else Root(root, root.name) for root in roots)
+        self.refresh: Callable[[], Awaitable[None]] | None = None
+        """Pulls the roots, before a load by the API."""
 
     def scan(self) -> Listing:
         """All models. Raises `RepositoryError` if a root cannot be read."""
         models: dict[str, ModelFolder] = {}
         refused: dict[str, str] = {}
-        owners: dict[str, list[Path]] = {}
+        owners: dict[str, list[Root]] = {}
         is_whole = True
         for root in self.roots:
             places, unfit, is_read = _places(root)
@@ -148,7 +118,7 @@ class Repository:
                     continue
                 try:
                     if name in places:
-                        models[name] = _model(*places[name], name)
+                        models[name] = _model(*places[name], name, is_pulled=root.is_pulled)
                     else:
                         refused[name] = unfit[name]
                 except OSError as error:
@@ -163,15 +133,15 @@ class Repository:
             raise RepositoryError(_in_several(name, folders))
         if not folders:
             raise RepositoryError(f"there is no model {name} in the repository")
+        ((root, place),) = folders.items()
         try:
-            return _model(*next(iter(folders.values())), name)
+            return _model(*place, name, is_pulled=root.is_pulled)
         except OSError as error:
             raise RepositoryError(f"{name} cannot be read: {error.strerror}") from None
 
 
-def _in_several(name: str, roots: Iterable[Path]) -> str:
-    """The reason, with the folders' own names: clients see no path."""
-    return f"{name} is in more than one repository ({', '.join(root.name for root in roots)}): keep one of them"
+def _in_several(name: str, roots: Iterable[Root]) -> str:
+    return f"{name} is in more than one repository ({', '.join(root.label for root in roots)}): keep one of them"
 
 
 def check_name(name: str) -> None:
@@ -195,13 +165,15 @@ _Place = tuple[Path, ListedFolder | None]
 """A model's folder, and what the list of its repository tells."""
 
 
-def _places(root: Path) -> tuple[Mapping[str, _Place], Mapping[str, str], bool]:
+def _places(root: Root) -> tuple[Mapping[str, _Place], Mapping[str, str], bool]:
     """The models of one root, the reasons for those that its list has in vain, and whether its list can be read.
 
     Raises `RepositoryError`.
     """
-    if (models := _list(root)) is None:
-        return {name: (root / name, None) for name in _folders(root)}, {}, True
+    if (models := _list(root.path)) is None:
+        if _is_model(root):
+            return {root.model: (root.path, None)}, {}, True
+        return {name: (root.path / name, None) for name in _folders(root.path)}, {}, True
     places: dict[str, _Place] = {}
     refused = {_shown(name): _shown(why) for name, why in models.refused.items()}
     for name, listed in models.models.items():
@@ -211,6 +183,19 @@ def _places(root: Path) -> tuple[Mapping[str, _Place], Mapping[str, str], bool]:
         except RepositoryError as error:
             refused[_shown(name)] = str(error)
     return places, refused, models.is_read
+
+
+def _is_model(root: Root) -> bool:
+    """Whether a pulled folder is a model itself: it has a configuration, a version or a model's file."""
+    if not root.is_pulled or not root.model:
+        return False
+    with os.scandir(root.path) as entries:
+        return any(
+            bool(_VERSION.fullmatch(entry.name))
+            if entry.is_dir()
+            else entry.name in (*CONFIGURATIONS, *MARKERS) or entry.name.endswith(MODEL_SUFFIXES)
+            for entry in entries
+        )
 
 
 def _list(root: Path) -> FolderList | None:
@@ -226,10 +211,12 @@ def _shown(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _place(root: Path, name: str) -> _Place | None:
+def _place(root: Root, name: str) -> _Place | None:
     """Raises `RepositoryError` if the list of the root refuses the model."""
-    if (models := _list(root)) is None:
-        return (root / name, None) if (root / name).is_dir() else None
+    if (models := _list(root.path)) is None:
+        if _is_model(root):
+            return (root.path, None) if name == root.model else None
+        return (root.path / name, None) if (root.path / name).is_dir() else None
     if name in models.refused:
         raise RepositoryError(models.refused[name])
     listed = models.models.get(name)
@@ -248,7 +235,7 @@ def _is_ours(name: str) -> bool:
     return not name.startswith(".") and not name.endswith(("~", ".tmp", ".part", ".partial"))
 
 
-def _model(path: Path, listed: ListedFolder | None, name: str) -> ModelFolder:
+def _model(path: Path, listed: ListedFolder | None, name: str, *, is_pulled: bool = False) -> ModelFolder:
     versions: dict[int, Path] = {}
     beside: list[Path] = []
     if listed is not None and listed.archives:
@@ -265,11 +252,11 @@ def _model(path: Path, listed: ListedFolder | None, name: str) -> ModelFolder:
         versions, beside = {1: path}, []
     ensemble = _is_ensemble(beside)
     stamps = {
-        number: _stamp([folder])
+        number: _stamp([folder], path)
         for number, folder in versions.items()
         if ensemble or folder.is_file() or any(files(folder))
     }
-    others = _stamp(sorted(beside))
+    others = _stamp(sorted(beside), path)
     digest = others.digest if listed is None else f"{others.digest} {listed.config!r}"
     return ModelFolder(
         name,
@@ -286,6 +273,7 @@ def _model(path: Path, listed: ListedFolder | None, name: str) -> ModelFolder:
         ),
         versions,
         listed,
+        is_pulled,
     )
 
 
@@ -304,13 +292,17 @@ class _Stamp(NamedTuple):
     changed_at: float
 
 
-def _stamp(paths: Iterable[Path]) -> _Stamp:
-    """Names, sizes and times of all files, hidden ones included: these may be copies in progress."""
+def _stamp(paths: Iterable[Path], model: Path) -> _Stamp:
+    """Names, sizes and times of all files, hidden ones included: these may be copies in progress.
+
+    Names are those within the model: views of one content have equal stamps.
+    """
     digest, size, changed_at = hashlib.blake2b(digest_size=12), 0, 0.0
     for path in paths:
         for file in sorted([path] if path.is_file() else files(path, hidden=True)):
             status = file.stat()
-            digest.update(f"{file}\0{status.st_size} {status.st_mtime_ns} {status.st_ino}\0".encode(errors="replace"))
+            name = str(file).removeprefix(f"{model}/")
+            digest.update(f"{name}\0{status.st_size} {status.st_mtime_ns} {status.st_ino}\0".encode(errors="replace"))
             size += status.st_size
             changed_at = max(changed_at, status.st_ctime)
     return _Stamp(digest.hexdigest(), size, changed_at)

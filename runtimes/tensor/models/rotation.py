@@ -36,6 +36,10 @@ class Rotation:
         self._endings: set[asyncio.Task[None]] = set()
         """Tasks that end versions. They are never cancelled."""
 
+    def sources(self) -> Iterable[Source]:
+        """The sources of all loaded versions, those that end included."""
+        return self._sources.values()
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a task until it ends, or until `aclose`."""
         task = asyncio.create_task(work, name=name)

@@ -101,3 +101,7 @@ def test_the_command_line_of_a_tensor_runtime_carries_every_setting(tmp_path: Pa
         assert expected in line
     poll = command("name", TensorRuntime(kind="tensor", repository="r", mode="poll", poll_interval="2s"), tmp_path)
     assert " ".join(poll).endswith("--mode poll --cache-size 67108864 --poll-interval 2.0s")
+    places = ["r", "https://h/m.zip"]
+    pulled = command("name", TensorRuntime(kind="tensor", repository=places, repository_cache="1MiB"), tmp_path)
+    for expected in ("--repository r --repository https://h/m.zip", "--repository-cache 1048576"):
+        assert expected in " ".join(pulled)

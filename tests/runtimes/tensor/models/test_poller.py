@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimes.tensor.models import repository
+from runtimes.tensor.models import manifest
 from runtimes.tensor.models.poller import Poller
 from runtimes.tensor.models.repository import Listing, Repository, RepositoryError
 from tests.runtimes.tensor.workshop import Workshop, managing, put
@@ -144,10 +144,10 @@ async def test_a_repository_is_followed(tmp_path: Path, workshop: Workshop) -> N
 def test_a_manifest_has_the_form_of_sha256sum(tmp_path: Path) -> None:
     (tmp_path / "a file").write_bytes(b"abc")
     digest = hashlib.sha256(b"abc").hexdigest()
-    assert not repository.verify(tmp_path)
+    assert not manifest.verify(tmp_path)
     for line in (f"{digest}  a file\n", f"{digest} *a file", f"{digest.upper()}  a file\n"):
         (tmp_path / "SHA256SUMS").write_text(line)
-        assert repository.verify(tmp_path)
+        assert manifest.verify(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_a_manifest_has_the_form_of_sha256sum(tmp_path: Path) -> None:
 def test_the_error_of_a_mismatched_manifest_has_the_reason(tmp_path: Path, content: bytes, reported: str) -> None:
     (tmp_path / "there").write_bytes(b"abc")
     (tmp_path / "SHA256SUMS").write_bytes(content)
-    with pytest.raises(repository.Incomplete, match=reported):
-        repository.verify(tmp_path)
+    with pytest.raises(manifest.Incomplete, match=reported):
+        manifest.verify(tmp_path)
 
 
 def test_one_that_cannot_be_read_is_no_reason_to_load(tmp_path: Path) -> None:
     os.symlink("SHA256SUMS", tmp_path / "SHA256SUMS")
-    with pytest.raises(repository.Incomplete, match="cannot be read"):
-        repository.verify(tmp_path)
+    with pytest.raises(manifest.Incomplete, match="cannot be read"):
+        manifest.verify(tmp_path)
 
 
 @pytest.mark.parametrize(

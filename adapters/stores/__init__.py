@@ -1,0 +1,15 @@
+"""Pulls the files of models from where they lie into a cache on the disk.
+
+source.py     what a place has: its objects, and the bytes of each; errors
+web.py        archives at an HTTP server
+local.py      archives on the disk
+http.py       requests of every source that speaks HTTP
+places.py     the source of an address
+pull.py       objects → files of the cache → a view: a folder with the files of one revision
+transfer.py   one object: resumed, verified
+unpacking.py  archives, which are somebody else's data
+cache.py      files by content, within a bound; views, replaced in one step
+__main__.py   the process that pulls, for a server whose event loop must not wait
+
+A server starts the process and reads the views; it imports no source.
+"""

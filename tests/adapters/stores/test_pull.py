@@ -1,0 +1,225 @@
+"""Objects are pulled into views: resumed, verified, bounded, and replaced in one step."""
+
+import io
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.stores.cache import StoreCache, use
+from adapters.stores.pull import Puller
+from adapters.stores.source import StoredObject, StoreError, checked_path
+from tests.support.stores import ObjectsInMemory, tar_of, zip_of
+
+pytestmark = pytest.mark.realtime
+FILES = {"m/1/weights.bin": b"w" * 5000, "m/model.yaml": b"backend: python\n"}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> StoreCache:
+    return StoreCache(tmp_path / "cache", 1 << 20)
+
+
+def contents(view: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(view)): path.read_bytes() for path in view.rglob("*") if path.is_file()}
+
+
+async def test_a_view_has_the_files_of_the_place(cache: StoreCache) -> None:
+    place = ObjectsInMemory(FILES)
+    pulled = await Puller("p", place, cache).pull()
+    assert contents(pulled.view) == FILES
+    assert (pulled.files, pulled.size, pulled.transferred) == (2, 5016, 5016)
+    assert cache.current("p") == pulled.view
+
+
+async def test_an_unchanged_place_is_not_read_again(cache: StoreCache) -> None:
+    place = ObjectsInMemory(FILES)
+    puller = Puller("p", place, cache)
+    first = await puller.pull()
+    place.reads.clear()
+    assert (await puller.pull()).view == first.view
+    assert (await Puller("p", place, cache).pull()) == first._replace(transferred=0)
+    assert place.reads == []
+
+
+async def test_a_changed_file_is_pulled_alone_and_the_others_stay_the_same_file(cache: StoreCache) -> None:
+    place = ObjectsInMemory(FILES)
+    before = (await Puller("p", place, cache).pull()).view
+    place.files["m/model.yaml"] = b"backend: onnx\n"
+    place.reads.clear()
+    after = (await Puller("p", place, cache).pull()).view
+    assert place.reads == [("m/model.yaml", 0)]
+    assert before != after
+    assert contents(before) == FILES
+    assert (before / "m/1/weights.bin").stat().st_ino == (after / "m/1/weights.bin").stat().st_ino
+
+
+async def test_an_interrupted_transfer_goes_on_where_it_was(cache: StoreCache) -> None:
+    place = ObjectsInMemory({"m": bytes(range(256)) * 20})
+    place.cut, place.cuts = 1000, 4
+    pulled = await Puller("p", place, cache).pull()
+    assert contents(pulled.view) == place.files
+    assert place.reads == [("m", offset) for offset in (0, 1000, 2000, 3000, 4000)]
+
+
+async def test_a_transfer_that_brings_nothing_ends_and_a_later_pull_goes_on(
+    cache: StoreCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.stores.transfer.FIRST_PAUSE", 0.0)
+    place = ObjectsInMemory(FILES)
+    await Puller("p", place, cache).pull()
+    place.files["m/1/weights.bin"] = b"x" * 5000
+    place.cut, place.cuts = 100, 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adapters.stores.transfer.ATTEMPTS", 1)
+        with pytest.raises(StoreError, match="ended early"):
+            await Puller("p", place, cache).pull()
+    view = cache.current("p")
+    assert view is not None
+    assert contents(view) == FILES
+    place.reads.clear()
+    assert contents((await Puller("p", place, cache).pull()).view) == place.files
+    assert place.reads == [("m/1/weights.bin", 100)]
+
+
+@pytest.mark.parametrize("change", [lambda content: content[:-1] + b"!", lambda content: content + b"!"])
+async def test_a_body_that_differs_from_its_digest_or_size_is_refused(
+    cache: StoreCache, change: Callable[[bytes], bytes]
+) -> None:
+    place = ObjectsInMemory(FILES)
+    good = (await Puller("p", place, cache).pull()).view
+    (item, *_) = await place.items()
+    stated = StoredObject("n", "n", item.version, 5000, f"sha256:{item.version}")
+    place.items_of_archives = [stated]
+    wrong = change(FILES["m/1/weights.bin"])
+    place.files = {"n": wrong}
+
+    async def read(item: StoredObject, offset: int):  # type: ignore[no-untyped-def]
+        yield wrong[offset:]
+
+    place.read = read  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match=r"differs from its digest|has more than"):
+        await Puller("p", place, StoreCache(cache.root / "other", 1 << 20)).pull()
+    assert cache.current("p") == good
+    assert not list((cache.root / "other" / "parts").iterdir())
+
+
+async def test_a_cache_stays_within_its_bound_and_refuses_more(tmp_path: Path) -> None:
+    cache = StoreCache(tmp_path, 25_000)
+    place = ObjectsInMemory()
+    for number in range(8):
+        place.files = {"m": bytes([number]) * 10_000}
+        view = (await Puller("p", place, cache).pull()).view
+        assert sum(path.stat().st_size for path in (tmp_path / "files").iterdir()) <= 25_000
+        assert contents(view) == place.files
+    place.files = {"m": b"x" * 25_001}
+    with pytest.raises(StoreError, match="would not fit"):
+        await Puller("p", place, cache).pull()
+    assert contents(view)["m"][0] == 7
+
+
+async def test_a_view_in_use_is_not_removed(tmp_path: Path) -> None:
+    cache = StoreCache(tmp_path, 25_000)
+    place = ObjectsInMemory({"m": b"0" * 10_000})
+    first = (await Puller("p", place, cache).pull()).view
+    held = use(first)
+    assert held is not None
+    place.files = {"m": b"1" * 10_000}
+    await Puller("p", place, cache).pull()
+    place.files = {"m": b"2" * 10_000}
+    with pytest.raises(StoreError, match="would not fit"):
+        await Puller("p", place, cache).pull()
+    assert contents(first) == {"m": b"0" * 10_000}
+    held.close()
+    assert contents((await Puller("p", place, cache).pull()).view) == place.files
+    assert not first.exists()
+    assert use(first) is None
+
+
+@pytest.mark.parametrize(("kind", "made"), [("tar", tar_of), ("zip", zip_of)])
+async def test_an_archive_is_unpacked(cache: StoreCache, kind: str, made: Callable[[dict[str, bytes]], bytes]) -> None:
+    place = ObjectsInMemory()
+    place.archive("a", made({**FILES, "./n/1/x": b"x"}), kind)
+    assert contents((await Puller("p", place, cache).pull()).view) == {**FILES, "n/1/x": b"x"}
+    assert not list((cache.root / "parts").iterdir())
+
+
+def linked(kind: bytes) -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        member = tarfile.TarInfo("m/link")
+        member.type, member.linkname = kind, "/etc/passwd"
+        archive.addfile(member)
+    return target.getvalue()
+
+
+def zipped_link() -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        entry = zipfile.ZipInfo("m/link")
+        entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(entry, "/etc/passwd")
+    return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("tar", tar_of({"../x": b"x"})),
+        ("tar", tar_of({"/etc/x": b"x"})),
+        ("tar", tar_of({"m/../../x": b"x"})),
+        ("tar", tar_of({"m": b"x", "m/1": b"x"})),
+        ("zip", zip_of({"../x": b"x"})),
+        ("zip", zip_of({"m\\x": b"x"})),
+        *(("tar", linked(kind)) for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)),
+        ("zip", zipped_link()),
+        ("tar", tar_of({"m": bytes(3 << 20)})),
+        ("tar", tar_of(FILES)[:-40]),
+        ("tar", b"no archive"),
+        ("zip", b"no archive"),
+        ("tar", b""),
+    ],
+)
+async def test_an_archive_that_would_do_harm_is_refused(cache: StoreCache, kind: str, content: bytes) -> None:
+    place = ObjectsInMemory()
+    place.archive("a", content, kind)
+    with pytest.raises(StoreError):
+        await Puller("p", place, cache).pull()
+    assert cache.current("p") is None
+    assert [path.name for path in cache.root.parent.iterdir()] == ["cache"]
+
+
+async def test_an_archive_that_grows_beyond_any_reason_is_refused(
+    cache: StoreCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.stores.unpacking.FREE_BYTES", 1000)
+    place = ObjectsInMemory()
+    place.archive("a", tar_of({"m": bytes(800_000)}), "tar")
+    with pytest.raises(StoreError, match="when it is unpacked"):
+        await Puller("p", place, cache).pull()
+
+
+@given(st.text(max_size=80) | st.lists(st.sampled_from(["..", ".", "", "a", "b\\", "\0"])).map("/".join))
+def test_no_accepted_path_leads_out_of_a_view(path: str) -> None:
+    try:
+        checked_path(path)
+    except StoreError:
+        return
+    root = Path("/view")
+    assert (root / path).resolve().is_relative_to(root)
+    assert (root / path) != root
+
+
+async def test_two_objects_of_one_content_arrive_once(cache: StoreCache) -> None:
+    place = ObjectsInMemory({"x": b"same"})
+    (item,) = await place.items()
+    digest = f"sha256:{item.version}"
+    place.items_of_archives = [StoredObject(path, "x", item.version, 4, digest) for path in ("a/1/x", "b/1/x")]
+    pulled = await Puller("p", place, cache).pull()
+    assert contents(pulled.view) == {"a/1/x": b"same", "b/1/x": b"same"}
+    assert len(place.reads) == 1
