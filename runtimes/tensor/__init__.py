@@ -13,6 +13,7 @@ triton_api/        Triton's Python API, in the process of such a model
 torchserve_api/    what handlers of TorchServe import, in the process of such a model
 models/            the repository, and the versions of models in service
 schedulers.py      the scheduler that a configuration selects
+explanations/      the part of each feature in an answer
 sequences/         requests that belong together
 requests/          models that receive requests whole
 scheduling/        queues and batches

@@ -60,6 +60,17 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
+class ExplainingBackend(Protocol):
+    """A framework whose models compute their own explanations. Everything here may be slow."""
+
+    name: str
+
+    def explainer(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        """Load a copy with the outputs of `explanations.exact`. Raises `ModelLoadError` for a model without them."""
+        ...
+
+
 MAX_SELECTED: Final = 16
 """The largest number of outputs of a model of which a batch may select some."""
 

@@ -21,6 +21,7 @@ from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from runtimes.tensor.api import restrictions
 from runtimes.tensor.api.control import Control, no_cuda
+from runtimes.tensor.api.explaining import ExplainDoor
 from runtimes.tensor.api.invocations import InvocationsDoor
 from runtimes.tensor.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.tensor.api.metrics import Metrics
@@ -230,12 +231,16 @@ class HttpDoor:
         self._restrictions = restrictions
         torchserve = TorchserveDoor(service, control)
         invocations = InvocationsDoor(service, control)
+        explaining = ExplainDoor(service, control)
         self._answers: dict[str, Callable[[Request, PathMatch], Awaitable[Response]]] = {
             "infer": self._infer,
             "generate": self._generate,
             "generate_stream": self._generate_stream,
             "infer_stream": self._infer_stream,
             **HttpControl(control, metrics).answers,
+            "explain": explaining.explain,
+            "explain_v1": explaining.explain_v1,
+            "predict_v1": explaining.predict_v1,
             "predictions": torchserve.predictions,
             "ping": torchserve.ping,
             "models": torchserve.models,

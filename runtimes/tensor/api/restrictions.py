@@ -40,12 +40,16 @@ class PathMatch(NamedTuple):
 
 
 _MODEL = r"/v2/models/(?P<about>[^/]+)(?:/versions/(?P<version>[^/]+))?"
+_V1 = r"/v1/models/(?P<about>[^/:]+)(?:/versions/(?P<version>[^/:]+))?"
 _REGION = r"/v2/(?:{})sharedmemory(?:/region/(?P<about>[^/]+))?"
 _REPOSITORY = r"/v2/repository(?:/[^/]+)?"
 _PATHS = tuple(
     (re.compile(pattern), operation, group, methods)
     for pattern, operation, group, methods in (
         (f"{_MODEL}/infer", "infer", "inference", POST),
+        (f"{_MODEL}/explain", "explain", "inference", POST),
+        (f"{_V1}:explain", "explain_v1", "inference", POST),
+        (f"{_V1}:predict", "predict_v1", "inference", POST),
         (f"{_MODEL}/generate", "generate", "inference", POST),
         (f"{_MODEL}/generate_stream", "generate_stream", "inference", POST),
         (f"{_MODEL}/infer_stream", "infer_stream", "inference", POST),

@@ -10,9 +10,9 @@ from math import inf
 from typing import Any
 
 from adapters import offload
-from adapters.errors import BackendError, CapacityError, DeadlineError
+from adapters.errors import BackendError, CallerError, CapacityError, DeadlineError
 from adapters.spans import Attribute, Span
-from adapters.tensors import EMPTY_FINAL, FINAL, NO_PARAMETERS, Inference, Parameters, Tensor
+from adapters.tensors import EMPTY_FINAL, FINAL, NO_PARAMETERS, Inference, Parameters, Tensor, requested_outputs
 from runtimes import spans
 from runtimes.spans import phase
 from runtimes.tensor import text_index
@@ -21,6 +21,7 @@ from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
 from runtimes.tensor.api.shared_memory import SharedMemory
 from runtimes.tensor.api.trace import RequestTrace, Tracer, parent_of_steps
+from runtimes.tensor.explanations.explanation import parameters_of, tensors_of
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import Computed, ServedModel
 from runtimes.tensor.requests.messages import MemberRun
@@ -126,6 +127,22 @@ class InferenceService:
                 end_span(span, pending, began, self._time(), failure)
             if trace is not None or self.logs.verbose:
                 self._record(trace, served, began, pending, answer)
+        return answer
+
+    async def explain(self, inference: Inference, deadline: float = inf) -> Computed:
+        """Explain the answer to one request: see `explanations`. `deadline` is loop time."""
+        served = self._lease(inference) or await self._wait(inference, deadline)
+        try:
+            if (explainer := served.explainer) is None or (rules := served.config.explain) is None:
+                raise not_implemented(f"Model `{served.name}` has no explanations: add `explain` to its configuration.")
+            target = _target(inference)
+            await self._prepare(Inference(inference.model_name, inputs=inference.inputs))
+            made = await explainer.explain(inference, min(deadline, self._time() + rules.deadline))
+            tensors = requested_outputs(inference, tensors_of(made, served.config, target))
+        finally:
+            served.release()
+        answer = Computed(served.name, served.version, inference.id, parameters_of(made), tensors)
+        answer.device_seconds = made.device_seconds
         return answer
 
     async def stream(
@@ -281,6 +298,14 @@ def _started(responses: Responses) -> float:
     """The time at which a copy of the model started the request."""
     started: float = responses.ended.execution.started  # type: ignore[attr-defined]
     return started
+
+
+def _target(inference: Inference) -> int | None:
+    """The number of the output to explain. Raises `CallerError`."""
+    target = inference.parameters.get("target")
+    if target is not None and (not isinstance(target, int) or isinstance(target, bool)):
+        raise CallerError("`target` is a number of the output, from 0.", param="target")
+    return target
 
 
 def _id(value: Any) -> int | str:

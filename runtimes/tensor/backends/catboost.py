@@ -17,6 +17,7 @@ from typing import Any, Final
 import catboost
 import numpy as np
 
+from runtimes.tensor.backends.contributions import ContributingModel
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import INPUT, Method, TabularModel, described, joined
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
@@ -51,6 +52,19 @@ class CatboostBackend:
         _check_inputs(config, _texts_of(model))
         methods = {spec.name: _method(model, config, spec.name, device.threads) for spec in config.outputs}
         return TabularModel(config, methods, model.feature_names_, _objects if _texts_of(model) else joined)
+
+    def explainer(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        """See `ExplainingBackend`."""
+        model = _model(config, folder)
+        places = {"cat_features": model.get_cat_feature_indices(), "text_features": model.get_text_feature_indices()}
+
+        def contributions(table: Any) -> Any:
+            pool = catboost.Pool(table, **{name: given for name, given in places.items() if given})
+            return model.get_feature_importance(pool, type="ShapValues", thread_count=device.threads)
+
+        raw = partial(model.predict, prediction_type=_MARGIN, thread_count=device.threads)
+        table = _objects if _texts_of(model) else joined
+        return ContributingModel(config, model.feature_names_, contributions, raw, table)
 
 
 def _model(config: ModelConfig, folder: Path) -> Any:

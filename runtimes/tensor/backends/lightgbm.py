@@ -5,11 +5,13 @@ Every output is the prediction; `trees` has the parameters that select another n
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import lightgbm
 
+from runtimes.tensor.backends.contributions import ContributingModel, of_booster
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
 from runtimes.tensor.backends.trees import answer_of
@@ -30,6 +32,17 @@ class LightgbmBackend:
         booster = _booster(config, folder)
         method = _method(booster, config, device.threads)
         return TabularModel(config, {spec.name: method for spec in config.outputs}, booster.feature_name())
+
+    def explainer(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        """See `ExplainingBackend`."""
+        booster = _booster(config, folder)
+        targets = booster.num_model_per_iteration()
+
+        def contributions(table: Any) -> Any:
+            return of_booster(booster.predict(table, pred_contrib=True, num_threads=device.threads), targets)
+
+        raw = partial(booster.predict, raw_score=True, num_threads=device.threads)
+        return ContributingModel(config, booster.feature_name(), contributions, raw)
 
 
 def _booster(config: ModelConfig, folder: Path) -> Any:

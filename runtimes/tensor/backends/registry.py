@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from config.installing import installing
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.interfaces import Backend, Device, Model, ModelLoadError
+from runtimes.tensor.interfaces import Backend, Device, ExplainingBackend, Model, ModelLoadError
 
 
 class _Entry(NamedTuple):
@@ -107,11 +107,18 @@ def complete_config(kind: Backend, config: ModelConfig, folder: Path) -> ModelCo
 def load_model(kind: Backend, config: ModelConfig, folder: Path, device: Device) -> Loaded:
     """`Backend.load`. Any exception of a framework or the model's code becomes a `ModelLoadError`."""
     try:
-        return Loaded(kind.load(config, folder, device))
+        return Loaded((explaining(kind).explainer if config.explains else kind.load)(config, folder, device))
     except ModelLoadError:
         raise
     except BaseException as error:  # SystemExit too: the model's code does not decide when we end
         raise ModelLoadError(_short(error, folder)) from error
+
+
+def explaining(kind: Backend) -> ExplainingBackend:
+    """The backend, as one that explains. Raises `ModelLoadError` for any other."""
+    if not isinstance(kind, ExplainingBackend):
+        raise ModelLoadError(f"`method: tree` is for models of trees, and not for those of `{kind.name}`")
+    return kind
 
 
 def _short(error: BaseException, folder: Path) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import joblib
 
 from config.installing import installing
+from runtimes.tensor.backends.contributions import ContributingModel, of_estimator
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described, joined
 from runtimes.tensor.configuration.model_config import ModelConfig
@@ -57,6 +58,12 @@ class SklearnBackend:
         if _features(model):
             _frame()
         return TabularModel(config, methods, _features(model), partial(_table, model))
+
+    def explainer(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        """See `ExplainingBackend`."""
+        model = estimator(config, folder)
+        contributions, raw = of_estimator(model)
+        return ContributingModel(config, _features(model), contributions, raw, partial(_table, model))
 
 
 def estimator(config: ModelConfig, folder: Path) -> Any:

@@ -31,7 +31,7 @@ class TabularModel:
     def __init__(
         self, config: ModelConfig, methods: Mapping[str, Method], features: Sequence[str], table: Table | None = None
     ) -> None:
-        self._inputs = _in_order([spec.name for spec in config.inputs], features)
+        self._inputs = in_order([spec.name for spec in config.inputs], features)
         self._table = table or joined
         self._outputs = [(spec.name, methods[spec.name], spec) for spec in config.outputs]
 
@@ -40,7 +40,7 @@ class TabularModel:
 
     def infer_some(self, inputs: Tensors, outputs: Collection[str]) -> Tensors:
         """These outputs. A method that computes several is called once."""
-        table = self._table([_texts(inputs[name]) for name in self._inputs])
+        table = self._table([decoded(inputs[name]) for name in self._inputs])
         values: dict[Method, Any] = {}
         for name, method, _ in self._outputs:
             if name in outputs and method not in values:
@@ -58,7 +58,7 @@ def joined(columns: Sequence[Array]) -> Array:
     return np.concatenate([column.reshape(len(column), -1) for column in columns], axis=1)
 
 
-def _in_order(inputs: list[str], features: Sequence[str]) -> list[str]:
+def in_order(inputs: list[str], features: Sequence[str]) -> list[str]:
     """The inputs in the order of the model's features, if they have the same names."""
     by_feature = {name.replace(" ", "_"): name for name in inputs}  # LightGBM's files have no spaces in names
     wanting = [name.replace(" ", "_") for name in features]
@@ -153,7 +153,8 @@ def _column(name: str, value: Any, spec: TensorSpec) -> Array:
     return array.reshape(len(array), *shape) if one_a_row and shape in ((), (1,)) else array
 
 
-def _texts(array: Array) -> Array:
+def decoded(array: Array) -> Array:
+    """BYTES as texts."""
     if not array.dtype.hasobject:
         return array
     texts = np.empty(array.size, dtype=object)

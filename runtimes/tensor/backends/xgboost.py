@@ -7,11 +7,13 @@ answers with its best rounds, as `XGBClassifier` does; the parameter `rounds: al
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import xgboost
 
+from runtimes.tensor.backends.contributions import ContributingModel
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
 from runtimes.tensor.backends.trees import answer_of
@@ -32,6 +34,18 @@ class XgboostBackend:
         booster = _booster(config, folder, device)
         method = _method(booster, config)
         return TabularModel(config, {spec.name: method for spec in config.outputs}, booster.feature_names or ())
+
+    def explainer(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        """See `ExplainingBackend`."""
+        booster = _booster(config, folder, device)
+        last = _rounds(booster, config)
+
+        def predict(table: Any, **more: bool) -> Any:
+            matrix = xgboost.DMatrix(table, feature_names=booster.feature_names, feature_types=booster.feature_types)
+            return booster.predict(matrix, iteration_range=(0, last), **more)
+
+        contributions, raw = partial(predict, pred_contribs=True), partial(predict, output_margin=True)
+        return ContributingModel(config, booster.feature_names or (), contributions, raw)
 
 
 def _booster(config: ModelConfig, folder: Path, device: Device) -> Any:

@@ -106,6 +106,7 @@ def check(config: ModelConfig) -> Iterator[Complaint]:
         if config.decoupled:
             yield Complaint(("drift",), "compares one answer with each request: leave it out for a decoupled model")
     yield from _together(config)
+    yield from _explain(config)
     yield from check_batch_parts(config)
     yield from check_ensemble(config)
 
@@ -276,6 +277,17 @@ def _together(config: ModelConfig) -> Iterator[Complaint]:
         yield Complaint(
             ("response_cache",), "cannot serve a sequence, whose responses depend on the requests before them"
         )
+
+
+def _explain(config: ModelConfig) -> Iterator[Complaint]:
+    """Constraints on `explain`."""
+    if (rules := config.explain) is None:
+        return
+    if config.decoupled or config.sequence_batching is not None:
+        yield Complaint(("explain",), "is for models that answer each request once, and without those before it")
+    names = [spec.name for spec in config.outputs]
+    if rules.output and names and rules.output not in names:
+        yield Complaint(("explain", "output"), "is not an output of the model", closest(rules.output, names))
 
 
 def _unknown(place: Place, name: str, specs: Sequence[TensorSpec]) -> Complaint:

@@ -215,6 +215,22 @@ class ResponseCache:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainRules:
+    """How the runtime explains answers: which part each feature has in them."""
+
+    method: Annotated[Literal["auto", "tree", "permutation"], At(None)] = "auto"
+    """`tree` is exact. `permutation` asks the model for mixtures of rows. `auto`: `tree` for a model of trees."""
+    background: Annotated[str, At(None)] = ""
+    """The file in the model's folder with the rows that stand for an absent feature."""
+    output: Annotated[str, At(None)] = ""
+    """The output that is explained; empty for the last output of numbers."""
+    budget: Annotated[int, At(None, least=1, most=MAX_BATCH)] = 16384
+    """The most rows that the model computes for one request."""
+    deadline: Annotated[float, At(None, unit="seconds", above=0)] = 10.0
+    seed: Annotated[int, At(None, least=0)] = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EnsembleStep:
     """One model of an ensemble, and the tensors that connect it with the others."""
 
@@ -281,6 +297,7 @@ class ModelConfig:
     batch_outputs: Annotated[tuple[BatchOutput, ...], At("batch_output")] = ()
     warmup: Annotated[tuple[Warmup, ...], At("model_warmup")] = ()
     response_cache: Annotated[ResponseCache, At(yaml="cache")] = ResponseCache()
+    explain: Annotated[ExplainRules | None, At(None)] = None
     quantize: Annotated[Literal["", "int8", "fp16", "bf16"], At(PARAMETER)] = ""
     """The datatype that weights are converted to at load."""
     execution_timeout: Annotated[float, At(PARAMETER, unit="seconds", least=0)] = 0
@@ -298,6 +315,9 @@ class ModelConfig:
     batch: Annotated[Literal["", "written", "assumed"], At(pbtxt=None, yaml=None)] = field(default="", compare=False)
     """Where `max_batch_size` is from. "written": the configuration has it, and a 0 stays. "assumed": it was read from
     shapes, which do not tell whether rows are independent. Empty: it is left out, or the model's file names a batch."""
+
+    explains: Annotated[bool, At(pbtxt=None, yaml=None)] = field(default=False, compare=False)
+    """Whether this is a copy that explains answers: its outputs are those of `explanations.exact`."""
 
     def input(self, name: str) -> TensorSpec | None:
         return next((spec for spec in self.inputs if spec.name == name), None)

@@ -30,6 +30,7 @@ from config.schema.text import Shape
 from config.schema.units import Delay, Duration, Size, format_duration, format_size
 from runtimes.tensor.configuration.model_config import (
     DynamicBatching,
+    ExplainRules,
     InstanceGroup,
     ModelConfig,
     ResponseCache,
@@ -94,7 +95,7 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
-_SWITCHES: Final = (DynamicBatching, SequenceBatching, ResponseCache)
+_SWITCHES: Final = (DynamicBatching, SequenceBatching, ResponseCache, ExplainRules)
 _LEVEL: Final = Annotated[str, Shape(r"[1-9]\d{0,3}", "a level, from 1")]
 _SHORT: Final[Mapping[str, Callable[[Any], object]]] = {
     "version_policy": lambda hint: VersionSection,
@@ -186,7 +187,7 @@ def read(path: Path, name: str) -> tuple[ModelConfig, Document]:
 PREFIX: Final = "headrace."
 _MODEL: Final = {str(row.yaml): row for row in rows(ModelConfig) if row.is_parameter}
 _BATCHING: Final = {str(row.yaml): row for row in rows(DynamicBatching) if row.is_parameter}
-_WHOLE: Final = {"cache": "response_cache", "instances": "instance_groups"}
+_WHOLE: Final = {"cache": "response_cache", "instances": "instance_groups", "explain": "explain"}
 """Parameters that replace a part of the configuration that Triton has in part."""
 _NAMES: Final = sorted({*_MODEL, *_BATCHING, *_WHOLE})
 
@@ -235,6 +236,8 @@ def of(config: ModelConfig) -> dict[str, str]:
         written |= {name: _written(row, batching) for name, row in _BATCHING.items() if getattr(batching, row.name)}
     if config.response_cache.ttl:
         written["cache"] = json.dumps({"ttl": format_duration(config.response_cache.ttl)})
+    if config.explain is not None:
+        written["explain"] = json.dumps({str(row.yaml): _plain(row, config.explain) for row in rows(ExplainRules)})
     if any(replace(group, count=1, kind="auto", gpus=()) != InstanceGroup() for group in config.instance_groups):
         written["instances"] = json.dumps([asdict(group) for group in config.instance_groups])
     return {**config.parameters, **{PREFIX + name: text for name, text in written.items()}}

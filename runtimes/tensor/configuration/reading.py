@@ -21,7 +21,14 @@ from runtimes.tensor.configuration import foreign, message, model_yaml, pbtxt, t
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.complaint import Complaint
 from runtimes.tensor.configuration.listed import ListedFolder
-from runtimes.tensor.configuration.model_config import ENSEMBLE, ModelConfig, SequenceState, TensorSpec, Warmup
+from runtimes.tensor.configuration.model_config import (
+    ENSEMBLE,
+    ExplainRules,
+    ModelConfig,
+    SequenceState,
+    TensorSpec,
+    Warmup,
+)
 from runtimes.tensor.configuration.triton import UnservedError
 
 PBTXT = "config.pbtxt"
@@ -156,6 +163,8 @@ def _finished(
     ):
         message = f"{config.drift.reference} is neither in the folder of a version nor beside the versions"
         raise ConfigError(_problems([Complaint(("drift", "reference"), message)], doc, written))
+    if config.explain is not None:
+        files.background(config.explain)
     if files.complaints:
         raise ConfigError(_problems(files.complaints, doc, written))
     if not config.backend:
@@ -211,6 +220,11 @@ class _Files:
             if spec.data.startswith("file:"):
                 self._content(("warmup",), spec.data.removeprefix("file:"), ("warmup", index, "inputs", i, "data"))
         return warmup
+
+    def background(self, explain: ExplainRules) -> None:
+        """The rows for explanations must exist."""
+        if explain.background:
+            self._content((), explain.background, ("explain", "background"))
 
     def _content(self, within: tuple[str, ...], name: str, place: Place) -> bytes:
         folder = self._folder.joinpath(*within).resolve()

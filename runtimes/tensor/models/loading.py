@@ -16,6 +16,8 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.configuration.reading import Reading, read_model, read_override, usual_file
 from runtimes.tensor.drift.monitor import DriftMonitor
 from runtimes.tensor.drift.plans import read_plans
+from runtimes.tensor.explanations import making
+from runtimes.tensor.explanations.explanation import Explainer
 from runtimes.tensor.interfaces import Instance, ModelLoadError, RequestInstance
 from runtimes.tensor.models import manifest, members, probe
 from runtimes.tensor.models.archives import unpacked
@@ -185,6 +187,9 @@ class Loader:
             for instance in instances:
                 await warm_up(config, instance, source.folder.path)
             scheduler = self._parts.scheduler(config, instances, statistics)
+            explainer = None
+            if config.explain is not None:
+                explainer = await self._explainer(config, source.folder.path, folder, scheduler)
         except BaseException:
             await _end(instances)
             raise
@@ -198,9 +203,24 @@ class Loader:
             statistics=statistics,
             drift=drift,
             card=card,
-            memory_bytes=config.memory_bytes or sum(instance.report.memory_bytes for instance in instances),
+            memory_bytes=config.memory_bytes or _memory(instances, explainer),
+            explainer=explainer,
             last_used=asyncio.get_running_loop().time(),
         )
+
+    async def _explainer(
+        self, config: ModelConfig, model_folder: Path, folder: Path, scheduler: ModelScheduler
+    ) -> Explainer:
+        """The explainer of a loaded version. Raises `ModelLoadError`, and then closes the scheduler."""
+
+        def schedule(own: ModelConfig, instances: Sequence[Instance]) -> ModelScheduler:
+            return self._parts.scheduler(own, instances, ModelStatistics())
+
+        try:
+            return await making.make(config, model_folder, folder, scheduler, self._parts.start, schedule)
+        except BaseException:
+            await scheduler.aclose()
+            raise
 
     async def _started(
         self, config: ModelConfig, source: ModelConfig, folder: Path
@@ -239,6 +259,12 @@ async def _drift(config: ModelConfig, *folders: Path) -> DriftMonitor | None:
         return None
     plans = await asyncio.to_thread(read_plans, config, config.drift, folders)
     return DriftMonitor(plans, config.drift, clock(asyncio.get_running_loop()))
+
+
+def _memory(instances: Sequence[Instance], explainer: Explainer | None) -> int:
+    """The measured memory of all copies."""
+    own = sum(instance.report.memory_bytes for instance in instances)
+    return own if explainer is None else own + explainer.memory_bytes
 
 
 async def _end(instances: Sequence[Instance]) -> None:

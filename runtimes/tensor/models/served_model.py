@@ -13,6 +13,7 @@ from typing import Protocol
 from adapters.tensors import Inference, Inferred, Parameters, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.drift.monitor import DriftMonitor
+from runtimes.tensor.explanations.explanation import Explainer
 from runtimes.tensor.interfaces import Instance
 from runtimes.tensor.models.residency import MemoryHold
 from runtimes.tensor.requests.messages import MemberRun
@@ -89,6 +90,8 @@ class ServedModel:
     """See `card`."""
     load_seconds: float = 0.0
     memory_bytes: int = 0
+    explainer: Explainer | None = None
+    """Explains its answers, if the configuration has `explain`."""
     hold: MemoryHold | None = None
     """The version's part of the memory budget."""
     leases: int = 0
@@ -126,6 +129,8 @@ class ServedModel:
         """End the version, and its requests in progress."""
         try:
             await self.scheduler.aclose()
+            if self.explainer is not None:
+                await self.explainer.aclose()
         finally:
             if self.drift is not None:
                 await self.drift.aclose()

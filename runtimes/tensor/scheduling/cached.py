@@ -190,6 +190,11 @@ class Uncached(Protocol):
 class Cached:
     """A scheduler whose responses are stored. Errors are not stored."""
 
+    @property
+    def uncached(self) -> Uncached:
+        """The scheduler that computes every response, for requests that are not worth storing."""
+        return self._inner
+
     def __init__(self, inner: Uncached, store: ResponseStore, ttl: float, recorder: Recorder) -> None:
         self._inner = inner
         self._store = store

@@ -126,7 +126,7 @@ def test_every_field_can_be_written(tmp_path: Path) -> None:
     same = {field.name for field in fields(ModelConfig) if getattr(config, field.name) == getattr(plain, field.name)}
     assert same == {
         "name", "backend", "decoupled", "response_cache", "dynamic_batching", "platform", "ensemble", "batch_inputs",
-        "batch_outputs", "processes",
+        "batch_outputs", "processes", "explain", "explains",
     }  # fmt: skip
 
 
@@ -146,6 +146,7 @@ def test_the_examples_on_the_page(tmp_path: Path) -> None:
     for i, text in enumerate(examples):
         folder = a_model(tmp_path, text, f"m{i}")
         (folder / "labels.txt").write_text("a\nb\n")
+        (folder / "background.csv").write_text("1,2,3,4\n")
         written = re.search(r"^(?:backend: )?(\w+):?$", text, re.MULTILINE)
         assert written
         assert read(folder).backend == written[1]

@@ -15,6 +15,7 @@ from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.message import UNSERVED
 from runtimes.tensor.configuration.model_config import (
     DynamicBatching,
+    ExplainRules,
     InstanceGroup,
     ModelConfig,
     QueuePolicy,
@@ -101,6 +102,10 @@ WARMUPS = st.builds(
     inputs=st.lists(st.builds(WarmupInput, NAMES, DATATYPE, SIZES, st.sampled_from(["zero", "random"])), max_size=2,
                     unique_by=lambda spec: spec.name).map(lambda specs: tuple(sorted(specs, key=lambda s: s.name))),
 )  # fmt: skip
+EXPLAIN = st.none() | st.builds(
+    ExplainRules, st.sampled_from(["auto", "tree", "permutation"]), output=NAMES, budget=st.integers(1, 9),
+    seed=st.integers(0, 9), deadline=st.integers(1, 999).map(lambda eighths: eighths / 8),
+)  # fmt: skip
 TENSORS = st.builds(TensorSpec, NAMES, DATATYPE, DIMS)
 POLICIES = st.sampled_from([VersionPolicy(), VersionPolicy("all"), VersionPolicy("specific", versions=(2, 5))])
 
@@ -122,6 +127,7 @@ def configurations(draw: st.DrawFn) -> ModelConfig:
         instance_groups=tuple(draw(st.lists(GROUPS, min_size=1, max_size=2))),
         decoupled=draw(st.booleans()),
         warmup=tuple(draw(st.lists(WARMUPS, max_size=2))),
+        explain=draw(EXPLAIN),
         quantize=draw(st.sampled_from(["", "int8"])),
         execution_timeout=draw(st.integers(0, 999)) / 8,
         memory_bytes=draw(st.integers(0, 2**40)),

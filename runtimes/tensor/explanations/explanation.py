@@ -1,0 +1,148 @@
+"""An explanation, checked and as tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import Inference, Parameter, Tensor
+from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
+
+VALUES, BASE, OUTPUT, ERROR, TARGET = "values", "base", "output", "error", "target"
+TOLERANCE: Final = 1e-3
+"""The largest error of an exact explanation, relative to its output: trees add numbers of 32 bits."""
+MAX_TARGETS: Final = 16
+"""Numbers of an output that are all explained. Of more, only the largest number of each row is."""
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Attributions:
+    """`values`: [rows, targets, features]; `base` and `output`: [rows, targets].
+
+    A target is one number of the output that is explained, such as the probability of a class.
+    """
+
+    values: Floats
+    base: Floats
+    output: Floats
+    method: str
+    explained: str
+    """The output that is explained; `raw` for the sum of trees before a last transformation."""
+    is_number: bool
+    """Whether the output has one number a row, so that the answer has no dimension of targets."""
+    seed: int = 0
+    model_rows: int = 0
+    """The rows that the model computed for it."""
+    device_seconds: float = 0.0
+
+    @property
+    def error(self) -> Floats:
+        """The largest difference of base and values from the output, by row."""
+        gaps: Floats = np.abs(self.base + self.values.sum(axis=2) - self.output)
+        largest: Floats = gaps.max(axis=1)
+        return largest
+
+    def check(self) -> None:
+        """Raises `BackendError` unless the values of each row and its base add up to its output."""
+        scale = 1 + np.abs(self.output).max(axis=1)
+        if not bool((self.error <= TOLERANCE * scale).all()):
+            raise BackendError(
+                f"The explanation does not add up to the model's output: the difference is {self.error.max():.3g}.",
+                code="model_failed",
+            )
+
+
+class Explainer(Protocol):
+    """Explains the answers of one version of a model."""
+
+    method: str
+    memory_bytes: int
+    """The memory of its own copies."""
+
+    async def explain(self, inference: Inference, deadline: float) -> Attributions:
+        """Explain the answer to a request. `deadline` is loop time. Raises `InferenceError`."""
+        ...
+
+    async def aclose(self) -> None:
+        """End its own copies. Idempotent."""
+        ...
+
+
+def parameters_of(explanation: Attributions) -> dict[str, Parameter]:
+    """What the answer says about itself."""
+    return {
+        "method": explanation.method,
+        "explained": explanation.explained,
+        "seed": explanation.seed,
+        "model_rows": explanation.model_rows,
+        "max_error": float(explanation.error.max()),
+    }
+
+
+def tensors_of(explanation: Attributions, config: ModelConfig, target: int | None) -> list[Tensor]:
+    """The tensors of an answer: the values of each input in its shape, then base, output and error.
+
+    `target` is the number of the output that the client selects. Raises `CallerError` if there is none.
+    """
+    values, base, output = explanation.values, explanation.base, explanation.output
+    chosen = _chosen(explanation, target)
+    tensors: list[Tensor] = []
+    if chosen is not None:
+        picked = np.arange(len(values)), chosen
+        values, base, output = values[picked][:, None], base[picked][:, None], output[picked][:, None]
+    is_single = chosen is not None or explanation.is_number
+    inputs = [spec for spec in config.inputs if not spec.optional]
+    at = 0
+    for spec in inputs:
+        width = prod(spec.dims)
+        part = values[:, :, at : at + width].reshape(*values.shape[:2], *spec.dims)
+        at += width
+        name = VALUES if len(inputs) == 1 else f"{VALUES}.{spec.name}"
+        tensors.append(_tensor(name, part[:, 0] if is_single else part))
+    for name, array in ((BASE, base), (OUTPUT, output)):
+        tensors.append(_tensor(name, array[:, 0] if is_single else array))
+    tensors.append(_tensor(ERROR, explanation.error))
+    if chosen is not None and not explanation.is_number:
+        tensors.append(Tensor(TARGET, "INT64", chosen.shape, chosen.astype("<i8").tobytes()))
+    return tensors
+
+
+def _chosen(explanation: Attributions, target: int | None) -> npt.NDArray[np.int64] | None:
+    """The target of each row; None for all."""
+    rows, count = explanation.output.shape
+    if target is not None:
+        if not 0 <= target < count:
+            raise CallerError(f"`target` is a number of the output, from 0 to {count - 1}.", param="target")
+        return np.full(rows, target, np.int64)
+    return explanation.output.argmax(axis=1) if count > MAX_TARGETS else None
+
+
+def _tensor(name: str, array: Floats) -> Tensor:
+    return Tensor(name, "FP64", array.shape, np.ascontiguousarray(array, "<f8").tobytes())
+
+
+def width_of(config: ModelConfig) -> int:
+    """The features of a row: the elements of all inputs that are not optional."""
+    return sum(prod(spec.dims) for spec in config.inputs if not spec.optional)
+
+
+def explained_output(config: ModelConfig) -> TensorSpec | None:
+    """The output that is explained: the one that is written, or the last one of numbers with a point."""
+    assert config.explain is not None
+    if config.explain.output:
+        return config.output(config.explain.output)
+    floats = [spec for spec in config.outputs if spec.datatype in ("FP16", "FP32", "FP64")]
+    return floats[-1] if floats else None
+
+
+def numbers(tensor: Tensor) -> Floats:
+    """A tensor of numbers as [rows, numbers of a row]."""
+    kinds: dict[str, Any] = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
+    array = np.frombuffer(tensor.data, kinds[tensor.datatype]).astype(np.float64)
+    return array.reshape(tensor.shape[0], -1)

@@ -1,0 +1,74 @@
+"""The explainer that a model's configuration selects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.explanations import background
+from runtimes.tensor.explanations.exact import Closing, ExactExplainer, explaining
+from runtimes.tensor.explanations.explanation import Explainer, explained_output, width_of
+from runtimes.tensor.explanations.sampled import Inferring, SampledExplainer
+from runtimes.tensor.explanations.sampling import MAX_FEATURES
+from runtimes.tensor.interfaces import Instance, ModelLoadError
+from runtimes.tensor.scheduling.cached import Cached
+
+_OF_TREES: Final = ("sklearn", "xgboost", "lightgbm", "catboost")
+"""Backends with models of trees."""
+RAW: Final = "raw"
+"""What trees are explained as: their sum, before a last transformation such as that to probabilities."""
+log = logging.getLogger(__name__)
+Start = Callable[[ModelConfig, Path], Awaitable[Sequence[Instance]]]
+Schedule = Callable[[ModelConfig, Sequence[Instance]], Closing]
+
+
+async def make(
+    config: ModelConfig, model_folder: Path, folder: Path, scheduler: Inferring, start: Start, schedule: Schedule
+) -> Explainer:
+    """The explainer of a loaded version. `scheduler` is the model's. Raises `ModelLoadError`."""
+    assert config.explain is not None
+    try:
+        if not config.max_batch_size:
+            raise ModelLoadError("only models with batches are explained: set `max_batch_size`")
+        method = config.explain.method
+        if method == "tree" or (method == "auto" and config.backend in _OF_TREES):
+            try:
+                return await _exact(config, folder, start, schedule)
+            except ModelLoadError as error:
+                if method == "tree":
+                    raise
+                log.info("%s: no exact explanations, mixtures of rows are used: %s", config.name, error)
+        return await _sampled(config, model_folder, scheduler)
+    except ModelLoadError as error:
+        raise ModelLoadError(f"explain: {error}") from error
+
+
+async def _exact(config: ModelConfig, folder: Path, start: Start, schedule: Schedule) -> ExactExplainer:
+    own = explaining(config)
+    instances = await start(own, folder)
+    try:
+        return ExactExplainer(config, RAW, schedule(own, instances), instances)
+    except BaseException:
+        for instance in instances:
+            await instance.aclose()
+        raise
+
+
+async def _sampled(config: ModelConfig, model_folder: Path, scheduler: Inferring) -> SampledExplainer:
+    assert config.explain is not None
+    output = explained_output(config)
+    if output is None or output.datatype not in ("FP16", "FP32", "FP64"):
+        name = config.explain.output
+        raise ModelLoadError(f"`{name}` is no output of numbers" if name else "the model has no output of numbers")
+    if not config.explain.background:
+        raise ModelLoadError("`background` is required: a file of rows, such as background.csv in the model's folder")
+    path = model_folder / config.explain.background
+    rows = await asyncio.to_thread(background.read, path, config)
+    if width_of(config) > MAX_FEATURES:
+        raise ModelLoadError(f"the model has {width_of(config)} features, and at most {MAX_FEATURES} are explained")
+    inner = scheduler.uncached if isinstance(scheduler, Cached) else scheduler
+    return SampledExplainer(config, output, inner, rows)
