@@ -5,6 +5,7 @@ Linux reports it in /proc/meminfo and in control groups, version 1 or 2
 (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files).
 """
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -157,6 +158,35 @@ def kv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
 def conv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
     """Cache memory of one position's inputs of short convolutions, which are never codes."""
     return len(config.conv_layers) * config.hidden_size * int(dtype.itemsize)
+
+
+def state_bytes(config: ModelShape, dtype: torch.dtype) -> int:
+    """Memory of one sequence's states in all recurrent layers, of whatever length it is; 0 without such layers."""
+    shape = config.recurrent
+    if shape is None:
+        return 0
+    inputs = shape.channels * (shape.conv_length - 1) * int(dtype.itemsize)
+    return len(config.recurrent_layers) * (inputs + math.prod(shape.state_size) * int(torch.float32.itemsize))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    blocks: int
+    states: int
+    """0 for a model without states."""
+
+
+def cache_size(
+    size: int, share: float | None, block_bytes: int, state_bytes: int, most_states: int, device: torch.device,
+    steps: int = 0,
+) -> CacheSize:  # fmt: skip
+    """Up to `most_states` states in at most half of the bytes, and pages in the rest; see `kv_blocks`."""
+    if not state_bytes:
+        return CacheSize(kv_blocks(size, share, block_bytes, device, steps), 0)
+    # As if a page and a state were one page, of which there must be one.
+    total = kv_blocks(size, share, block_bytes + state_bytes, device, steps) * (block_bytes + state_bytes)
+    states = max(1, min(most_states, total // 2 // state_bytes))
+    return CacheSize((total - states * state_bytes) // block_bytes, states)
 
 
 def kv_blocks(size: int, share: float | None, block_bytes: int, device: torch.device, steps: int = 0) -> int:

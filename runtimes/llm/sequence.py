@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from adapters.errors import InferenceError
 from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sampling_params import SamplingParams
+from runtimes.llm.states import HeldSlots, StateUse
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,6 +158,8 @@ class Sequence:
     """Digests of its full pages, as far as they have been computed."""
     num_indexed: int = 0
     """Full pages in the index of the prefix cache."""
+    state: HeldSlots | None = None
+    """Of a model with recurrent layers, while it runs."""
     num_cached: int = 0
     """Prompt tokens from the prefix cache."""
     pooling: Pooling | None = None
@@ -232,6 +235,7 @@ class Sequence:
             targets=() if params.prompt_logprobs is None else self._targets(start, end),
             adapter=self.adapter,
             pictures=None if self.pictures is None or start >= self.pictures.end else self.pictures,
+            state=None if self.state is None else self.state.use(start, end),
         )
 
     def speculation(self, proposed: abc.Sequence[int]) -> "Chunk":
@@ -292,6 +296,8 @@ class Chunk:
     adapter: StepAdapter | None = None
     pictures: PictureRows | None = None
     """Of its sequence; None behind the last one."""
+    state: StateUse | None = None
+    """Of a model with recurrent layers."""
     steps: "tuple[Chunk, ...]" = ()
     """With proposed tokens behind the newest one: the chunks of one token each that would compute the same."""
 

@@ -7,7 +7,7 @@ step_budget.py       the bounds of a step: its prompt tokens, and its time while
 speculation.py       how many tokens are proposed ahead; ngram_index.py: where they come from
 results.py           what a step's results change in a sequence
 queue.py             sequences that wait or run, in the order of the tenants' shares
-block_manager.py     pages of the KV cache, and the prefix cache
+block_manager.py     pages of the KV cache, and the prefix cache; state_slots.py: slots of recurrent states
 model_runner.py      one step: a batch in, sampled tokens or vectors of texts out
 executor.py          the interface of executors, the one of torch, and the choice among them
 sampler.py           logits to tokens; logits_processors.py: bias, penalties, masks, top-k, top-p, min-p

@@ -8,6 +8,8 @@ A full page is indexed by a digest of its tokens, of the pictures that some stan
 without users stays in the cache until its memory is needed; the least recently used page is evicted first. A sequence
 that begins with the same tokens reuses it. Keys and values depend on nothing else, so answers do not change. Digests
 begin with the sequence's `salt`: sequences of another salt share no page, and so their speed reveals nothing.
+
+Recurrent layers have a state beside the pages (`state_slots`): a cached page is used as far as a copy of it goes.
 """
 
 from array import array
@@ -16,18 +18,23 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from itertools import chain
 
+from runtimes.llm.engine.state_slots import StateSlots
 from runtimes.llm.sequence import Sequence
 
 
 class BlockManager:
-    """Owns `num_blocks` pages. Every page is free, evictable, or in block tables."""
+    """Owns `num_blocks` pages, and the slots of `states` if the model has them. Every page is free, evictable, or in
+    block tables."""
 
-    def __init__(self, num_blocks: int, block_size: int, *, caching: bool = True) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, *, caching: bool = True, states: StateSlots | None = None
+    ) -> None:
         if num_blocks < 1 or block_size < 1:
             raise ValueError(f"need at least one block of one token, not {num_blocks} of {block_size}")
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.caching = caching
+        self.states = states
         # A stack: the page freed last is the one most likely still in a CPU cache.
         self._free = list(range(num_blocks - 1, -1, -1))
         self._evictable: OrderedDict[int, None] = OrderedDict()  # the next one to evict in front
@@ -53,6 +60,8 @@ class BlockManager:
 
     def computed_by(self, sequence: Sequence) -> int | None:
         """The sequence that is about to compute this sequence's next page, if there is one."""
+        if self.states is not None:
+            return self.states.computed_by(self._digests_of(sequence, (len(sequence) - 1) // self.block_size))
         if self._awaited:
             for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
                 if digest not in self._index:
@@ -66,10 +75,11 @@ class BlockManager:
         """
         if not self.caching:
             return
-        for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
-            block = self._index.get(digest)
-            if block is None:
-                break
+        digests = self._digests_of(sequence, (len(sequence) - 1) // self.block_size)
+        blocks = self._cached(digests)
+        if self.states is not None:
+            del blocks[self.states.take(sequence, digests[: len(blocks)], self.block_size) :]
+        for block in blocks:
             self._evictable.pop(block, None)
             self._users[block] += 1
             sequence.block_table.append(block)
@@ -78,7 +88,7 @@ class BlockManager:
     def allocate(self, sequence: Sequence, num_tokens: int) -> bool:
         """Extend the block table to hold `num_tokens` positions; False, without a change, if pages run out."""
         missing = -(-num_tokens // self.block_size) - len(sequence.block_table)
-        if missing > self.num_free:
+        if missing > self.num_free or not (self.states is None or self.states.allocate(sequence)):
             return False
         for _ in range(missing):
             block = self._free.pop() if self._free else self._give_up()
@@ -97,6 +107,8 @@ class BlockManager:
         """Announce the pages that the sequence will compute; sequences with the same beginning wait for them."""
         if self.caching:
             digests = self._digests_of(sequence, len(sequence) // self.block_size)
+            if self.states is not None:
+                self.states.plan(sequence, digests, len(self._cached(digests)), self.block_size)
             for digest in digests[sequence.num_computed // self.block_size :]:
                 self._awaited.setdefault(digest, sequence.id)
 
@@ -116,6 +128,8 @@ class BlockManager:
                 self._index[digests[index]] = block
             self._await_no_more(digests[index], sequence)
         sequence.num_indexed = full
+        if self.states is not None:
+            self.states.reached(sequence, digests, self.block_size)
 
     def free(self, sequence: Sequence) -> None:
         """Release every page of a sequence; its keys and values must be computed again."""
@@ -130,6 +144,8 @@ class BlockManager:
                 self._evictable[block] = None
         for digest in sequence.digests[sequence.num_indexed :]:
             self._await_no_more(digest, sequence)
+        if self.states is not None:
+            self.states.release(sequence)
         sequence.block_table = []  # a new list: a running step may still read the old one
         sequence.num_computed = sequence.num_indexed = 0
 
@@ -153,6 +169,17 @@ class BlockManager:
             raise AssertionError("the index of cached pages does not match their states")
         if not set(self._awaited.values()) <= {sequence.id for sequence in sequences if sequence.block_table}:
             raise AssertionError("pages are awaited that no step computes")
+        if self.states is not None:
+            self.states.check_integrity(sequences)
+
+    def _cached(self, digests: Iterable[bytes]) -> list[int]:
+        """The cached pages of the first of these digests."""
+        blocks = []
+        for digest in digests:
+            if (block := self._index.get(digest)) is None:
+                break
+            blocks.append(block)
+        return blocks
 
     def _await_no_more(self, digest: bytes, sequence: Sequence) -> None:
         if self._awaited.get(digest) == sequence.id:

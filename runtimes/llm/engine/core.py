@@ -16,16 +16,18 @@ from runtimes.llm.engine.executor import make_executor, memory_of_steps
 from runtimes.llm.engine.model_runner import ModelRunner, Pooler
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.speculation import MOST_PROPOSED, Speculation, Speculator
+from runtimes.llm.engine.state_slots import StateSlots
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.memory import (
     KV_ADVICE,
     OutOfMemory,
     allocating,
+    cache_size,
     conv_bytes_per_token,
-    kv_blocks,
     kv_bytes_per_token,
     kv_dtype,
     ran_out,
+    state_bytes,
 )
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.lora import LowRankAdapter
@@ -183,8 +185,14 @@ class Engine:
         block_bytes = token_bytes * config.block_size
         rows = config.max_num_seqs + (0 if config.speculation is None else MOST_PROPOSED)
         steps = memory_of_steps(config.executor, model, config.max_num_batched_tokens, rows, config.block_size)
-        num_blocks = kv_blocks(config.kv_cache_bytes, config.kv_cache_share, block_bytes, model.device, steps)
-        blocks = BlockManager(num_blocks, config.block_size, caching=config.prefix_cache)
+        size = cache_size(
+            config.kv_cache_bytes, config.kv_cache_share, block_bytes, state_bytes(model.config, model.dtype),
+            config.max_num_seqs * (2 if config.prefix_cache else 1), model.device, steps,
+        )  # fmt: skip
+        if size.states and config.speculation is not None:
+            raise ValueError("speculation is not supported for a model with recurrent layers: leave it out")
+        states = StateSlots(size.states) if size.states else None
+        blocks = BlockManager(size.blocks, config.block_size, caching=config.prefix_cache, states=states)
         context = model.config.context_length
         longest = min(context, blocks.capacity)
         bounds = SchedulerConfig(
@@ -197,8 +205,8 @@ class Engine:
             raise ValueError(f"max_model_len is {bounds.max_model_len}; the model's context is {context} tokens")
         with allocating("the KV cache", KV_ADVICE):
             executor = make_executor(
-                config.executor, model, num_blocks, config.block_size,
-                context_length=bounds.max_model_len, kv_dtype=numbers, max_num_seqs=bounds.max_num_seqs,
+                config.executor, model, size.blocks, config.block_size, context_length=bounds.max_model_len,
+                kv_dtype=numbers, max_num_seqs=bounds.max_num_seqs, num_states=size.states,
             )  # fmt: skip
         speculation = config.speculation
         return cls(

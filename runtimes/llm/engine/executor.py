@@ -15,6 +15,7 @@ from torch import Tensor
 from runtimes.llm.model.attention import KVCache, Layout
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.lora import LowRankAdapter, adapted_rows
+from runtimes.llm.model.recurrent import Recurrence, StateCache
 from runtimes.llm.model.short_conv import Recent
 from runtimes.llm.native.build import NativeUnavailable
 from runtimes.llm.native.executor import NativeExecutor
@@ -44,7 +45,8 @@ class Executor(Protocol):
 
 class TorchExecutor:
     """The model as torch computes it, on any device: the reference for all others. No position is `context_length`
-    or above, which is the model's if not given. The cache holds `kv_dtype`, which is the model's too; int8 is codes."""
+    or above, which is the model's if not given. The cache holds `kv_dtype`, which is the model's too; int8 is codes.
+    Of a recurrent model it also has `num_states` slots."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class TorchExecutor:
         *,
         context_length: int | None = None,
         kv_dtype: torch.dtype | None = None,
+        num_states: int = 1,
     ) -> None:
         self.model = model
         self.rotary = model.rotary(context_length or model.config.context_length)
@@ -67,6 +70,9 @@ class TorchExecutor:
             device=model.device,
             tensors=model.config.cached_tensors,
             inputs=self._inputs(num_blocks, block_size),
+            states=None
+            if model.config.recurrent is None
+            else StateCache(model.config, num_states, model.dtype, model.device),
         )
 
     def _inputs(self, num_blocks: int, block_size: int) -> Tensor | None:
@@ -99,8 +105,11 @@ class TorchExecutor:
         adapted = adapted_rows(ordered, device)
         length = self.model.config.conv_length if self.model.config.conv_layers else 0
         recent = Recent.of(ordered, self.cache.block_size, length, device) if length else None
+        recurrence = None if self.cache.states is None else Recurrence.of(ordered, device)
         pictures = placed_rows(ordered)
-        hidden = self.model.forward(token_ids, positions, self.rotary, self.cache, layout, adapted, recent, pictures)
+        hidden = self.model.forward(
+            token_ids, positions, self.rotary, self.cache, layout, adapted, recent, recurrence, pictures
+        )
         return hidden, _places(chunks, ordered)
 
 
@@ -121,6 +130,7 @@ def make_executor(
     context_length: int,
     kv_dtype: torch.dtype,
     max_num_seqs: int = 0,
+    num_states: int = 1,
 ) -> Executor:
     """Create an executor. `auto` is the native step if it compiles and supports the model, whose layers it then owns;
     on a GPU it is Triton and CUDA graphs, for steps of up to `max_num_seqs` sequences.
@@ -145,7 +155,9 @@ def make_executor(
             if name == "native":
                 raise ValueError(f"the native step is not available: {error}") from None
             log.info("torch replaces the native step: %s", error)
-    return TorchExecutor(model, num_blocks, block_size, context_length=context_length, kv_dtype=kv_dtype)
+    return TorchExecutor(
+        model, num_blocks, block_size, context_length=context_length, kv_dtype=kv_dtype, num_states=num_states
+    )
 
 
 def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_seqs: int, block_size: int) -> int:
@@ -160,10 +172,10 @@ def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_s
 def _cuda(model: Llama) -> "type[CudaExecutor] | None":
     """For a model on a GPU, if Triton is installed, which is part of PyTorch for GPUs.
 
-    Latent attention and short convolutions are torch's.
+    Latent attention, short convolutions and recurrent layers are torch's.
     """
     config = model.config
-    if model.device.type != "cuda" or config.latent is not None or config.conv_layers:
+    if model.device.type != "cuda" or config.latent is not None or config.conv_layers or config.recurrent is not None:
         return None
     try:
         from runtimes.llm.cuda.executor import CudaExecutor

@@ -76,7 +76,11 @@ class ModelRunner:
         logits = self.executor.logits(batch.chunks, rows)
         if not rows:
             return {}
-        sampled = sample_apart(logits, chunks, lambda: self.executor.logits(batch.chunks, rows))
+        # A state that a step has changed cannot be read again.
+        again = logits.clone() if batch.chunks[0].state is not None else None
+        sampled = sample_apart(
+            logits, chunks, lambda: self.executor.logits(batch.chunks, rows) if again is None else again
+        )
         return _by_sequence(batch, chunks, sampled)
 
     def _run_with_targets(self, batch: StepBatch) -> dict[int, Sampled]:

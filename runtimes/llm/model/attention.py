@@ -11,13 +11,16 @@ in it must not change.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from runtimes.llm.sequence import Chunk
+
+if TYPE_CHECKING:
+    from runtimes.llm.model.recurrent import StateCache
 
 _SCALE = torch.float32
 
@@ -95,6 +98,7 @@ class KVCache:
     def __init__(
         self, *, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device, tensors: int = 2, inputs: Tensor | None = None,
+        states: "StateCache | None" = None,
     ) -> None:  # fmt: skip
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -103,6 +107,8 @@ class KVCache:
         self.values = new_pages(shape, dtype, device) if tensors == 2 else self.keys
         self.inputs = inputs
         """Of layers with a short convolution, [layers, num_blocks, B, hidden]; no number of another owner is used."""
+        self.states = states
+        """Of recurrent layers, by slot."""
 
     def clear(self, blocks: Tensor) -> None:
         """Zero whole pages, in every layer.

@@ -4,47 +4,12 @@ A row's features are fields of `ModelShape`, computed from config.json; all else
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from runtimes.llm.model import family_features as features
 from runtimes.llm.model import tensor_names
+from runtimes.llm.model.family import Family
 from runtimes.llm.model.family_features import Raw
-from runtimes.llm.model.tensor_names import Names
-
-
-def _no_features(raw: Raw) -> dict[str, Any]:
-    return {}
-
-
-def _has_window(raw: Raw, layer: int) -> bool:
-    return raw.get("sliding_window") is not None
-
-
-def _always(raw: Raw, layer: int, sliding: bool) -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """`slides` tells which layers have a window where config.json does not list them, `turns` which are turned by their
-    positions. Of `neighbours`, a rotation turns (2i, 2i + 1). `alike` layers all have the same attention, whatever
-    config.json lists. `defaults` are transformers' for absent fields, `keys` the family's own spellings of fields;
-    `refused` fields change what is computed, and have no place here."""
-
-    names: Names = field(default_factory=lambda: tensor_names.LLAMA)
-    defaults: Raw = field(default_factory=dict)
-    keys: Mapping[str, str] = field(default_factory=dict)
-    features: Callable[[Raw], dict[str, Any]] = _no_features
-    slides: Callable[[Raw, int], bool] = _has_window
-    turns: Callable[[Raw, int, bool], bool] = _always
-    alike: bool = False
-    neighbours: bool = False
-    local_rope: bool = False
-    """Whether only layers without a window are scaled."""
-    norms_are_offsets: bool = False
-    """Whether norm weights are stored as their difference from 1."""
-    refused: tuple[str, ...] = ()
+from runtimes.llm.model.recurrent_families import RECURRENT_FAMILIES
 
 
 def _sliding_from(raw: Raw, layer: int) -> bool:
@@ -74,9 +39,6 @@ _QWEN = {
     "num_key_value_heads": 32, "sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28,
     "max_position_embeddings": 32_768,
 }  # fmt: skip
-_GRANITE = {
-    "attention_multiplier": 1.0, "embedding_multiplier": 1.0, "residual_multiplier": 1.0, "logits_scaling": 1.0,
-}  # fmt: skip
 _LAYER_EPS = {"rms_norm_eps": "layer_norm_eps"}
 _GPT2_KEYS = {
     "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
@@ -99,6 +61,7 @@ _DEEPSEEK_V3 = Family(
 
 
 FAMILIES: Mapping[str, Family] = {
+    **RECURRENT_FAMILIES,
     "llama": Family(defaults={"max_position_embeddings": 2048}, alike=True, slides=lambda raw, layer: False),
     "mistral": Family(
         defaults={"num_key_value_heads": 8, "sliding_window": 4096, "max_position_embeddings": 131_072}, alike=True
@@ -159,9 +122,11 @@ FAMILIES: Mapping[str, Family] = {
     "phi3": Family(
         defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096}
     ),
-    "granite": Family(defaults=_GRANITE, features=features.granite),
-    "granitemoe": Family(names=tensor_names.GRANITE_MOE, defaults=_GRANITE, features=features.granite_moe),
-    "granitemoeshared": Family(names=tensor_names.GRANITE_MOE, defaults=_GRANITE, features=features.granite_moe),
+    "granite": Family(defaults=features.GRANITE, features=features.granite),
+    "granitemoe": Family(names=tensor_names.GRANITE_MOE, defaults=features.GRANITE, features=features.granite_moe),
+    "granitemoeshared": Family(
+        names=tensor_names.GRANITE_MOE, defaults=features.GRANITE, features=features.granite_moe
+    ),
     "olmo2": Family(
         names=tensor_names.OWN,
         defaults={"rms_norm_eps": 1e-5},

@@ -130,6 +130,11 @@ def gemma2(raw: Raw) -> dict[str, Any]:
     }
 
 
+GRANITE = {
+    "attention_multiplier": 1.0, "embedding_multiplier": 1.0, "residual_multiplier": 1.0, "logits_scaling": 1.0,
+}  # fmt: skip
+
+
 def granite(raw: Raw) -> dict[str, Any]:
     return {
         "attention_scale": raw["attention_multiplier"],

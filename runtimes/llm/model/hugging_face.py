@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runtimes.llm.model.families import FAMILIES, Family
+from runtimes.llm.model.families import FAMILIES
+from runtimes.llm.model.family import Family
 from runtimes.llm.model.model_config import (
     MAX_LAYERS,
     Activation,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from runtimes.llm.model.latent import Latent, read_latent
+from runtimes.llm.model.mamba import Mamba, read_mamba
 from runtimes.llm.model.matrix import Weight, concatenated
 from runtimes.llm.model.model_config import ExpertShape, ModelShape
 from runtimes.llm.model.short_conv import ShortConv
@@ -51,7 +52,7 @@ class Layer:
     attention_norm: Tensor | None
     attention_norm_bias: Tensor | None
     qkv: Weight | None
-    """None of latent attention and of a convolution."""
+    """None of latent attention, and of a layer without attention."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     key_norm: Tensor | None
@@ -72,6 +73,8 @@ class Layer:
     latent: Latent | None = None
     conv: ShortConv | None = None
     """In place of attention."""
+    mamba: Mamba | None = None
+    """In place of attention, or beside it."""
 
 
 def read_layer(config: ModelShape, tensor: TensorSource, index: int, dtype: torch.dtype) -> Layer:
@@ -88,10 +91,10 @@ class _LayerReader:
 
     def layer(self) -> Layer:
         config, hidden = self._config, self._config.hidden_size
-        conv = self._index in config.conv_layers
+        conv, attends = self._index in config.conv_layers, config.attends(self._index)
         heads, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         qkv = [("self_attn.q_proj", heads), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
-        whole, normed = config.qk_norm == "whole", config.qk_norm is not None and not conv
+        whole, normed = config.qk_norm == "whole", config.qk_norm is not None and attends
         experts, size = config.experts_of(self._index), config.mlp_size(self._index)
         # A model's biases are not those of the MLP beside its experts.
         biased = config.mlp_bias and experts is None
@@ -103,13 +106,13 @@ class _LayerReader:
             kind=config.layer_kinds[self._index],
             attention_norm=self._norm("input_layernorm", hidden, config.pre_norms),
             attention_norm_bias=self._norm_bias("input_layernorm", config.pre_norms),
-            qkv=None if conv or config.latent else self._matrix(qkv, hidden),
-            qkv_bias=self._bias(qkv, config.qkv_bias and not conv),
+            qkv=self._matrix(qkv, hidden) if attends and config.latent is None else None,
+            qkv_bias=self._bias(qkv, config.qkv_bias and attends),
             query_norm=self._norm("self_attn.q_norm", heads if whole else config.head_dim, normed),
             key_norm=self._norm("self_attn.k_norm", key if whole else config.head_dim, normed),
-            sinks=self._read("self_attn.sinks", config.num_heads) if config.sinks and not conv else None,
-            attention_out=None if conv else self._matrix(out, config.attended_size),
-            attention_out_bias=self._bias(out, config.attention_out_bias and not conv),
+            sinks=self._read("self_attn.sinks", config.num_heads) if config.sinks and attends else None,
+            attention_out=self._matrix(out, config.attended_size) if attends else None,
+            attention_out_bias=self._bias(out, config.attention_out_bias and attends),
             attention_post_norm=self._norm("post_attention_layernorm", hidden, config.post_norms),
             mlp_norm=self._norm("pre_feedforward_layernorm", hidden, second),
             mlp_norm_bias=self._norm_bias("pre_feedforward_layernorm", second),
@@ -122,7 +125,14 @@ class _LayerReader:
             experts=None if experts is None else self._experts(experts),
             latent=None if config.latent is None else read_latent(config, config.latent, self._read),
             conv=self._conv() if conv else None,
+            mamba=self._mamba(),
         )
+
+    def _mamba(self) -> Mamba | None:
+        shape = self._config.recurrent
+        if shape is None or self._index not in self._config.recurrent_layers:
+            return None
+        return read_mamba(self._config, shape, self._read, self._dtype)
 
     def _conv(self) -> ShortConv:
         hidden, biased = self._config.hidden_size, self._config.conv_bias

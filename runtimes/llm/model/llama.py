@@ -7,6 +7,7 @@ mixtures of experts. T is the number of tokens in a step.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,14 +19,29 @@ from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
 from runtimes.llm.model.experts import mixed
 from runtimes.llm.model.layers import Layer, TensorSource, read_layer
 from runtimes.llm.model.lora import AdaptedRows, MatrixName, add_low_rank
+from runtimes.llm.model.mamba import Mamba, remembered
 from runtimes.llm.model.matrix import Weight, embedding, linear
 from runtimes.llm.model.model_config import ModelShape
+from runtimes.llm.model.recurrent import Recurrence
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.model.short_conv import Recent, convolved
 from runtimes.llm.picture_rows import put_rows
 
 Turn = tuple[Tensor, Tensor]
 """Cosine and sine of positions' angles."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What all layers of a step share."""
+
+    turns: Sequence[Turn | None]
+    growth: Tensor | None
+    cache: KVCache
+    layout: Attention
+    adapted: AdaptedRows
+    recent: Recent | None
+    recurrence: Recurrence | None
 
 
 class Llama:
@@ -52,10 +68,11 @@ class Llama:
         self.norm_bias = tensor("model.norm.bias", (config.hidden_size,)) if biased else None
         self.head = self.embedding if config.tie_word_embeddings else tensor("lm_head.weight", vocabulary)
         self.head_bias = tensor("lm_head.bias", (config.vocab_size,)) if config.head_bias else None
-        convs = sorted(config.conv_layers)
-        attending = [index for index in range(config.num_layers) if index not in config.conv_layers]
+        attending = [index for index in range(config.num_layers) if config.attends(index)]
         # Each layer's place in the cache of its kind.
+        convs = sorted(config.conv_layers)
         self._cached_at = {index: place for kind in (convs, attending) for place, index in enumerate(kind)}
+        self._state_at = {index: place for place, index in enumerate(sorted(config.recurrent_layers))}
         places = (config.context_length, config.hidden_size)
         self.places = tensor("model.embed_positions.weight", places) if config.position_embeddings else None
 
@@ -88,29 +105,25 @@ class Llama:
 
     def forward(
         self, token_ids: Tensor, positions: Tensor, rotary: Sequence[Turn | None], cache: KVCache, layout: Attention,
-        adapted: AdaptedRows = (), recent: Recent | None = None, pictures: Sequence[tuple[int, Tensor]] = (),
+        adapted: AdaptedRows = (), recent: Recent | None = None, recurrence: Recurrence | None = None,
+        pictures: Sequence[tuple[int, Tensor]] = (),
     ) -> Tensor:  # fmt: skip
-        """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes their keys and values. `pictures`
+        """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes what the cache holds of them. `pictures`
         replace the embeddings from a place on."""
         hidden = self.embedded(token_ids, positions)
         put_rows(hidden, pictures)
         turns = [
             None if turn is None else (turn[0][positions][:, None], turn[1][positions][:, None]) for turn in rotary
         ]
-        growth, factor = self.query_growth(positions), self.config.residual_multiplier
+        step = _Step(turns, self.query_growth(positions), cache, layout, adapted, recent, recurrence)
+        factor = self.config.residual_multiplier
         for index, layer in enumerate(self.layers):
             normed = self._normed(hidden, layer.attention_norm, layer.attention_norm_bias)
-            if layer.conv is None:
-                attended = self._attention(layer, normed, turns[layer.kind], growth, cache, index, layout, adapted)
-            else:
-                assert recent is not None
-                assert cache.inputs is not None
-                attended = convolved(layer.conv, normed, cache.inputs[self._cached_at[index]], recent)
-            attended = self._normed(attended, layer.attention_post_norm)
+            mixed = self._normed(self._mixed(layer, normed, index, step), layer.attention_post_norm)
             if self.config.parallel:
-                hidden = hidden + attended + self._mlp(layer, index, normed, adapted)
+                hidden = hidden + mixed + self._mlp(layer, index, normed, adapted)
                 continue
-            hidden = hidden + (attended if factor == 1 else attended * factor)
+            hidden = hidden + (mixed if factor == 1 else mixed * factor)
             normed = self._normed(hidden, layer.mlp_norm, layer.mlp_norm_bias)
             given = self._mlp(layer, index, normed, adapted)
             given = self._normed(given, layer.mlp_post_norm)
@@ -127,11 +140,27 @@ class Llama:
         cap = self.config.logits_soft_cap
         return logits if cap is None else torch.tanh(logits.float() / cap) * cap
 
-    def _attention(
-        self, layer: Layer, normed: Tensor, turn: Turn | None, growth: Tensor | None, cache: KVCache, index: int,
-        layout: Attention, adapted: AdaptedRows,
-    ) -> Tensor:  # fmt: skip
-        config, place = self.config, self._cached_at[index]
+    def _mixed(self, layer: Layer, normed: Tensor, index: int, step: "_Step") -> Tensor:
+        """What a token takes from those before it."""
+        if layer.conv is not None:
+            assert step.recent is not None
+            assert step.cache.inputs is not None
+            return convolved(layer.conv, normed, step.cache.inputs[self._cached_at[index]], step.recent)
+        if layer.mamba is None:
+            return self._attention(layer, normed, index, step)
+        return self._remembered(layer.mamba, normed, index, step)
+
+    def _remembered(self, mamba: Mamba, normed: Tensor, index: int, step: "_Step") -> Tensor:
+        shape = self.config.recurrent
+        assert shape is not None
+        assert step.cache.states is not None
+        assert step.recurrence is not None
+        states, eps = step.cache.states[self._state_at[index]], self.config.rms_norm_eps
+        return remembered(mamba, shape, normed, states, step.recurrence, eps)
+
+    def _attention(self, layer: Layer, normed: Tensor, index: int, step: "_Step") -> Tensor:
+        config, place, cache, layout = self.config, self._cached_at[index], step.cache, step.layout
+        turn, growth, adapted = step.turns[layer.kind], step.growth, step.adapted
         assert layer.attention_out is not None
         if layer.latent is not None:
             assert config.latent is not None

@@ -1,7 +1,7 @@
 """The shape of a model, independent of the format of its weights."""
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Literal
 
 Activation = Literal["silu", "gelu_tanh", "gelu", "relu2", "xielu", "clamped_swiglu"]
@@ -135,6 +135,52 @@ class LatentShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MambaShape:
+    """Mamba-2's layers (model/mamba.py): `heads` of `head_dim` numbers, each with `state` numbers that it remembers.
+
+    Every group of neighbouring heads shares its B and C. Steps are kept within `step_limits`. What the heads give is
+    multiplied by silu(gate), before a norm of each group if `normed`, or after it if `gated_last`.
+    """
+
+    heads: int
+    head_dim: int
+    state: int
+    groups: int
+    conv_length: int
+    conv_bias: bool = True
+    bias: bool = False
+    out_bias: bool = False
+    normed: bool = True
+    gated_last: bool = False
+    step_limits: tuple[float, float] = (0.0, inf)
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("number of recurrent heads", self.heads), ("size of a recurrent head", self.head_dim),
+            ("size of a recurrent state", self.state), ("number of recurrent groups", self.groups),
+        ):  # fmt: skip
+            checked_count(name, value, MAX_LATENT)
+        checked_count("length of a convolution less one", self.conv_length - 1, 63)
+        checked_count("size of recurrent layers", self.inner)
+        if self.heads % self.groups:
+            raise UnsupportedModel(f"{self.heads} recurrent heads cannot be in {self.groups} groups")
+
+    @property
+    def inner(self) -> int:
+        """What all heads give."""
+        return self.heads * self.head_dim
+
+    @property
+    def channels(self) -> int:
+        """The numbers of a token that are convolved."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def state_size(self) -> tuple[int, ...]:
+        return (self.heads, self.head_dim, self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """The shape of a model. The defaults are those of most of the Llama family.
 
@@ -189,6 +235,11 @@ class ModelShape:
     """Layers with a short convolution over `conv_length` tokens in place of attention."""
     conv_length: int = 0
     conv_bias: bool = False
+    recurrent: MambaShape | None = None
+    recurrent_layers: frozenset[int] = frozenset()
+    """Layers with a recurrent state."""
+    unattended: frozenset[int] = frozenset()
+    """Layers without attention, beside those with a short convolution."""
 
     def __post_init__(self) -> None:
         """Check every size once: all computations, the native step too, rely on it."""
@@ -208,6 +259,8 @@ class ModelShape:
             raise UnsupportedModel(f"the kinds of {len(self.layer_kinds)} layers are not those of {self.num_layers}")
         if self.conv_layers:
             checked_count("conv_L_cache", self.conv_length, 64)
+        if self.recurrent is not None and not self.attention_layers:
+            raise UnsupportedModel("a model whose layers are all recurrent is not supported: none has attention")
         for kind in self.kinds:
             if kind.window is not None:
                 checked_count("sliding_window", kind.window)
@@ -231,7 +284,10 @@ class ModelShape:
     @property
     def attention_layers(self) -> int:
         """The number of layers that have keys and values."""
-        return self.num_layers - len(self.conv_layers)
+        return self.num_layers - len(self.conv_layers | self.unattended)
+
+    def attends(self, layer: int) -> bool:
+        return layer not in self.conv_layers and layer not in self.unattended
 
     def experts_of(self, layer: int) -> ExpertShape | None:
         return None if layer in self.dense_layers else self.experts

@@ -170,6 +170,13 @@ GRANITE_MOE: Names = {
     "mlp.shared_expert.up_proj": TensorPart("shared_mlp.input_linear", "second"),
     "mlp.shared_expert.down_proj": "shared_mlp.output_linear",
 }
+# Models without experts have the shared MLP alone.
+GRANITE_HYBRID: Names = {
+    **GRANITE_MOE,
+    "mlp.gate_proj": TensorPart("shared_mlp.input_linear", "first"),
+    "mlp.up_proj": TensorPart("shared_mlp.input_linear", "second"),
+    "mlp.down_proj": "shared_mlp.output_linear",
+}
 _PARTS: tuple[tuple[str, str, Part], ...] = (
     ("gate_proj", "gate_up_proj", "even"),
     ("up_proj", "gate_up_proj", "odd"),

@@ -325,6 +325,8 @@ def unsupported(model: Llama, block_size: int, kv_dtype: torch.dtype = torch.bfl
         return "it has no latent attention"
     if config.conv_layers:
         return "it has no short convolutions"
+    if config.recurrent is not None:
+        return "it has no recurrent layers"
     if kv_dtype not in (torch.bfloat16, torch.int8):
         return f"its KV cache holds bfloat16 or int8, not {kv_dtype}"
     if block_size % STRIP:

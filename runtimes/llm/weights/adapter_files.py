@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runtimes.llm.model.families import Family
+from runtimes.llm.model.family import Family
 from runtimes.llm.model.lora import LayerAdditions, LowRank, LowRankAdapter, MatrixName
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
 from runtimes.llm.model.tensor_names import TensorPart, neighbours_apart, stored_as
@@ -151,7 +151,7 @@ class _Fitter:
         ]
         gate = [_Part(f"{mlp}.gate_proj", 0, size)] if config.gated else []
         matrices: dict[MatrixName, tuple[list[_Part], int]] = {}
-        if index not in config.conv_layers:
+        if config.attends(index):
             matrices["qkv"] = (qkv, hidden)
             matrices["attention_out"] = ([_Part("self_attn.o_proj", 0, hidden)], heads)
         if size:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from runtimes.llm.model.families import FAMILIES, Family
+from runtimes.llm.model.families import FAMILIES
+from runtimes.llm.model.family import Family
 from runtimes.llm.model.hugging_face import activation_of
 from runtimes.llm.model.model_config import MAX_LAYERS, LayerKind, ModelShape, Rope, UnsupportedModel, checked_count
 from runtimes.llm.model.rope import divided, rope_of

@@ -36,6 +36,9 @@ _DEEPSEEK_YARN = {
 _GRANITE = {
     "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.6, "logits_scaling": 2.0,
 }  # fmt: skip
+_MAMBA = {
+    "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 12, "mamba_n_groups": 2, "mamba_d_conv": 4,
+}  # fmt: skip
 _PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
 _GPT2 = {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "n_inner": 96}
@@ -48,6 +51,18 @@ ROWS: dict[str, dict[str, Any]] = {
     "granite": _GRANITE,
     "granitemoe": _LOCAL | _GRANITE,
     "granitemoeshared": _LOCAL | _GRANITE | {"shared_intermediate_size": 80},
+    "granitemoehybrid": _LOCAL | _GRANITE | _MAMBA | {
+        "num_hidden_layers": 4, "layer_types": ["mamba", "attention", "mamba", "mamba"],
+        "shared_intermediate_size": 80,
+    },
+    "granitemoehybrid-dense": _GRANITE | _MAMBA | {
+        "num_local_experts": 0, "layer_types": ["mamba", "attention"], "shared_intermediate_size": 80,
+        "position_embedding_type": "rope", "mamba_proj_bias": True, "mamba_n_groups": 4, "mamba_d_conv": 3,
+    },
+    "granitemoehybrid-micro": _GRANITE | {
+        "num_local_experts": 0, "layer_types": ["attention"] * 2, "shared_intermediate_size": 80,
+        "position_embedding_type": "rope", "mamba_n_heads": 8,
+    },
     "olmo2": {},
     "olmo3": _LAYERS,
     "olmoe": _EXPERTS,
@@ -166,10 +181,12 @@ def tiny(row: str, **changes: Any) -> Any:
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *model.named_buffers()]:
-            if name.endswith(("bias", "sinks")):
+            if name.endswith(("bias", "sinks")) and "dt_" not in name:
                 weight.normal_(0, 0.3)
             elif name.endswith(("router.weight", "gate.weight")):
                 weight.normal_(0, 0.5)
+            elif name.endswith(("A_log", ".D", "dt_bias")):
+                weight.copy_(torch.rand_like(weight) * 2 - 0.5)
             elif "norm" in name or ".ln_" in name or "alpha_" in name:
                 weight.add_(torch.rand_like(weight) - 0.5)
     return model

@@ -26,6 +26,7 @@ DECODERS = {
     "gpt_oss": "gpt-oss 20B and 120B",
     "granite": "Granite 3 dense",
     "granitemoe granitemoeshared": "Granite 3 MoE",
+    "granitemoehybrid": "Granite 4, with and without experts",
     "olmo2": "OLMo 2",
     "olmo3": "OLMo 3",
     "olmoe": "OLMoE",
@@ -70,9 +71,7 @@ _CLASSIFIERS = {
 _MISSING = {
     "deepseek_v32 mistral4": ("DeepSeek V3.2, Mistral Large 3", "latent attention of another kind"),
     "qwen3_next qwen3_5": ("Qwen 3-Next, Qwen 3.5", "layers with a recurrent state"),
-    "granitemoehybrid falcon_h1 nemotron_h": (
-        "Granite 4, Falcon-H1, Nemotron Nano", "layers with a recurrent state",
-    ),
+    "falcon_h1 nemotron_h": ("Falcon-H1, Nemotron Nano", "layers with a recurrent state"),
     "llama4 mllama": ("Llama 4, Llama 3.2 Vision", "chunks of attention, attention to pictures"),
     "gemma3n gemma4": ("Gemma 3n, Gemma 4", "embeddings and keys that layers share"),
     "qwen3_vl_moe": ("Qwen 3-VL MoE", "experts under other names"),
@@ -104,6 +103,18 @@ take no LoRA adapters.
 | models | `model_type` | GGUF | special |
 |---|---|---|---|
 """
+_STATES = """
+## Recurrent layers
+
+Such a model holds a state for each running answer, of one size at every length. States take up to half of `kv_cache`,
+and if there are fewer than `max_num_seqs`, requests wait for them.
+
+- **Prefix cache.** A cached beginning is used where a copy of the state was made. Copies are made at the last full
+  page of a prompt, and where a prompt parts from those before it. So a shared system prompt is computed twice, and used
+  from the third request on. Copies take the slots that no answer needs, and the least recently used one goes first.
+- `speculation` is refused at load, because a state cannot go back.
+- Torch computes these models, not the C++ step.
+"""
 _EMBED = """
 ## Encoders
 
@@ -132,6 +143,7 @@ A model outside of these tables is refused at load. The error names its type and
 | models | `model_type` | missing |
 |---|---|---|
 """
+_RECURRENT = "[recurrent layers](#recurrent-layers)"
 _SPECIAL = {
     "mistral3 ministral3": "pictures are not read; queries that grow with their position",
     "idefics3 smolvlm": "[pictures](llm-engine.md#pictures), no videos",
@@ -157,6 +169,7 @@ _SPECIAL = {
     "cohere cohere2": "some layers without positions",
     "exaone4": "some layers without positions",
     "lfm2": "short convolutions; computed by torch, not by the C++ step",
+    "granitemoehybrid": _RECURRENT,
 }
 
 
@@ -175,6 +188,8 @@ def page() -> str:
     parts = (
         _HEAD,
         *lines,
+        "",
+        _STATES.strip("\n"),
         "",
         _EMBED.strip("\n"),
         *encoders,

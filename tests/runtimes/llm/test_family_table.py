@@ -85,6 +85,18 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("lfm2", {"conv_L_cache": 4}, r"conv\.conv\.weight is \[64, 1, 3\]; the configuration requires \[64, 1, 4\]"),
     ("lfm2", {"layer_types": ["conv"] * 3}, "is not 4 times conv or full_attention"),
     ("lfm2", {"layer_types": ["conv"] * 4}, r"layers\.1\.conv\.in_proj\.weight is not in"),
+    ("granitemoehybrid", {"layer_types": ["mamba"] * 3}, "is not 4 times linear_attention, full_attention"),
+    ("granitemoehybrid", {"layer_types": ["mamba"] * 4}, "all recurrent"),
+    ("granitemoehybrid", {"mamba_d_state": 16}, r"mamba\.in_proj\.weight is \[312, 64\]; the configuration requires"),
+    (
+        "granitemoehybrid",
+        {"mamba_d_conv": 3},
+        r"conv1d\.weight is \[176, 1, 4\]; the configuration requires \[176, 1, 3",
+    ),
+    ("granitemoehybrid", {"mamba_d_conv": 1}, "length of a convolution less one is 0"),
+    ("granitemoehybrid", {"mamba_n_groups": 3}, "8 recurrent heads cannot be in 3 groups"),
+    ("granitemoehybrid", {"mamba_d_head": 12}, "8 heads of it are not 128 numbers"),
+    ("granitemoehybrid", {"time_step_limit": [0, "wide"]}, "time_step_limit is .*, which is not two numbers"),
     (
         "deepseek_v3",
         {"kv_lora_rank": 32},

@@ -12,8 +12,10 @@ from runtimes.llm.engine.queue import PATIENCE, PromptTooLong, QueueFull, TooLat
 from runtimes.llm.engine.results import accepted
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.speculation import Speculation, Speculator
+from runtimes.llm.engine.state_slots import StateSlots
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.sequence import Chunk, Sampled, SamplingParams, Sequence, Standing, StepBatch, TokenOutput
+from runtimes.llm.states import StateUse
 
 pytestmark = pytest.mark.plain
 STOP = 0
@@ -21,16 +23,21 @@ QUEUE = 6
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """`computed` is what a runner's cache would hold: (page, offset) → whose salt, and the tokens up to there."""
+    """`computed` is what a runner's cache would hold: (page, offset) → whose salt, and the tokens up to there; and
+    `remembered` the same of a recurrent model's slots."""
 
     sequences = Bundle("sequences")
 
     @initialize(
         num_blocks=st.integers(2, 12), block_size=st.integers(1, 4), seqs=st.integers(1, 5), spare=st.integers(0, 9),
-        caching=st.booleans(), speculates=st.booleans(),
+        caching=st.booleans(), speculates=st.booleans(), slots=st.integers(0, 6),
     )  # fmt: skip
-    def start(self, num_blocks: int, block_size: int, seqs: int, spare: int, caching: bool, speculates: bool) -> None:
-        self.blocks = BlockManager(num_blocks, block_size, caching=caching)
+    def start(
+        self, num_blocks: int, block_size: int, seqs: int, spare: int, caching: bool, speculates: bool, slots: int
+    ) -> None:
+        states, speculates = StateSlots(slots) if slots else None, speculates and not slots
+        self.blocks = BlockManager(num_blocks, block_size, caching=caching, states=states)
+        self.remembered: dict[int, tuple[bytes, tuple[int, ...]]] = {}
         config = SchedulerConfig(
             max_model_len=self.blocks.capacity, max_num_seqs=seqs, max_num_batched_tokens=seqs + spare, max_queue=QUEUE
         )
@@ -183,6 +190,25 @@ class SchedulerMachine(RuleBasedStateMachine):
             for position in range(chunk.end):
                 held = self.computed[chunk.block_table[position // size], position % size]
                 assert held == self.content(chunk, position)
+        for chunk in batch.chunks:
+            assert (chunk.state is None) == (self.blocks.states is None)
+            if chunk.state is not None and chunk.sequence_id in self.live:
+                self.run_state(chunk, chunk.state)
+            elif chunk.state is not None:  # aborted since, but computed all the same
+                self.remembered |= {slot: (b"", ()) for _, slot in chunk.state.ends}
+
+    def run_state(self, chunk: Chunk, use: StateUse) -> None:
+        """Every chunk begins with the state of all tokens before it, and copies are of their positions."""
+        if use.source is None:
+            assert chunk.start == 0
+        else:
+            assert self.remembered[use.source] == self.content(chunk, chunk.start - 1)
+        others = [one.state for one in (self.batch.chunks if self.batch else ()) if one is not chunk]
+        assert use.source not in [slot for other in others if other is not None for _, slot in other.ends]
+        assert use.ends[-1][0] == chunk.end
+        for position, slot in use.ends:
+            assert chunk.start < position <= chunk.end
+            self.remembered[slot] = self.content(chunk, position - 1)
 
     def content(self, chunk: Chunk, position: int) -> tuple[bytes, tuple[int, ...]]:
         sequence = self.live[chunk.sequence_id]

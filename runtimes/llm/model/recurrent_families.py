@@ -1,0 +1,31 @@
+"""The rows of `families` of which some layers are recurrent."""
+
+from collections.abc import Mapping
+
+from runtimes.llm.model import family_features as features
+from runtimes.llm.model import recurrent_features, tensor_names
+from runtimes.llm.model.family import Family
+
+RECURRENT_FAMILIES: Mapping[str, Family] = {
+    "granitemoehybrid": Family(
+        names=tensor_names.GRANITE_HYBRID,
+        defaults=features.GRANITE
+        | {
+            "mamba_n_heads": 128,
+            "mamba_n_groups": 1,
+            "mamba_d_state": 256,
+            "mamba_d_conv": 4,
+            "mamba_expand": 2,
+            "mamba_conv_bias": True,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 11008,
+            "shared_intermediate_size": 1024,
+            "max_position_embeddings": 2048,
+        },
+        features=recurrent_features.granite_hybrid,
+        slides=lambda raw, layer: False,
+        turns=lambda raw, layer, sliding: raw.get("position_embedding_type") == "rope",
+        alike=True,
+    ),
+}

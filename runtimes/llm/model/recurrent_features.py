@@ -1,0 +1,66 @@
+"""What is special in families with recurrent layers, as in `family_features`."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+from runtimes.llm.model.family_features import Raw, granite, granite_moe
+from runtimes.llm.model.model_config import MambaShape, UnsupportedModel, checked_count
+
+_RECURRENT, _ATTENDING = "linear_attention", "full_attention"
+_OLD_NAMES = {"mamba": _RECURRENT, "attention": _ATTENDING}
+
+
+def layer_types(raw: Raw, *more: str) -> list[str]:
+    """What each layer is, by transformers' present names: recurrent, attending, or one of `more`."""
+    given = raw.get("layer_types") or raw.get("layers_block_type")
+    layers = raw["num_hidden_layers"]
+    listed = [_RECURRENT] * layers if given is None else [_OLD_NAMES.get(str(one), str(one)) for one in given]
+    if len(listed) != layers or not set(listed) <= {_RECURRENT, _ATTENDING, *more}:
+        raise UnsupportedModel(
+            f"layer_types is {given!r}, which is not {layers} times {', '.join((_RECURRENT, _ATTENDING, *more))}"
+        )
+    return listed
+
+
+def _are(types: list[str], kind: str) -> frozenset[int]:
+    return frozenset(index for index, one in enumerate(types) if one == kind)
+
+
+def mamba(raw: Raw, inner: int, **more: Any) -> MambaShape:
+    """Mamba-2 by the names of Bamba's configuration; `inner` is the size of all heads."""
+    heads = checked_count("mamba_n_heads", raw["mamba_n_heads"])
+    head_dim = raw.get("mamba_d_head", "auto")
+    if head_dim == "auto":
+        head_dim = inner // heads
+    if head_dim * heads != inner:
+        raise UnsupportedModel(f"mamba_d_head is {head_dim}: {heads} heads of it are not {inner} numbers")
+    return MambaShape(
+        heads=heads,
+        head_dim=head_dim,
+        state=raw["mamba_d_state"],
+        groups=raw["mamba_n_groups"],
+        conv_length=raw["mamba_d_conv"],
+        conv_bias=bool(raw["mamba_conv_bias"]),
+        step_limits=step_limits(raw),
+        **more,
+    )
+
+
+def step_limits(raw: Mapping[str, Any]) -> tuple[float, float]:
+    limits = raw.get("time_step_limit") or (0.0, inf)
+    try:
+        # JSON has no infinity: transformers writes {"__float__": "Infinity"}, other tools its name.
+        low, high = [float(one["__float__"] if isinstance(one, dict) else one) for one in limits]
+    except (TypeError, ValueError, KeyError):
+        raise UnsupportedModel(f"time_step_limit is {limits!r}, which is not two numbers") from None
+    return low, high
+
+
+def granite_hybrid(raw: Raw) -> dict[str, Any]:
+    types, bias = layer_types(raw), bool(raw.get("mamba_proj_bias"))
+    shared = granite_moe(raw) if raw["num_local_experts"] else granite(raw)
+    recurrent = _are(types, _RECURRENT)
+    shape = mamba(raw, raw["mamba_expand"] * raw["hidden_size"], bias=bias, out_bias=bias) if recurrent else None
+    size = {} if raw["num_local_experts"] else {"intermediate_size": raw["shared_intermediate_size"]}
+    return shared | size | {"recurrent": shape, "recurrent_layers": recurrent, "unattended": recurrent}
