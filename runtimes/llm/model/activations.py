@@ -15,6 +15,8 @@ def activated(config: ModelShape, rows: Tensor, parameters: Tensor | None = None
     if not config.gated:
         return _activation(config, rows, parameters)
     gate, up = rows.chunk(2, dim=-1)
+    if config.gate_multiplier != 1:
+        gate = gate * config.gate_multiplier
     if config.activation == "clamped_swiglu":
         alpha, limit = config.swiglu
         gate, up = gate.clamp(max=limit), up.clamp(min=-limit, max=limit)

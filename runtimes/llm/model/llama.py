@@ -148,7 +148,10 @@ class Llama:
             return convolved(layer.conv, normed, step.cache.inputs[self._cached_at[index]], step.recent)
         if layer.mamba is None:
             return self._attention(layer, normed, index, step)
-        return self._remembered(layer.mamba, normed, index, step)
+        given = self._remembered(layer.mamba, normed, index, step)
+        if layer.attention_out is None:
+            return given
+        return given + self._attention(layer, normed, index, step) * self.config.attention_multiplier
 
     def _remembered(self, mamba: Mamba, normed: Tensor, index: int, step: "_Step") -> Tensor:
         shape = self.config.recurrent
@@ -203,6 +206,8 @@ class Llama:
             both = _product(normed, layer.gate_up, layer.gate_up_bias, adapted, index, "gate_up")
             inner = activated(self.config, both, layer.activation)
             given = _product(inner, layer.down, layer.down_bias, adapted, index, "down")
+            if self.config.mlp_multiplier != 1:
+                given = given * self.config.mlp_multiplier
         if layer.experts is None:
             assert given is not None  # as `ModelShape.mlp_size` has it
             return given

@@ -36,23 +36,33 @@ class Mamba:
     norm: Tensor | None
     out: Weight
     out_bias: Tensor | None
+    scales: Tensor | None
+    """The factors of what `into` gives."""
 
 
 def read_mamba(config: ModelShape, shape: MambaShape, read: Callable[..., Any], dtype: torch.dtype) -> Mamba:
     """`read(name, *sizes)` returns the layer's tensor of that name and shape."""
     hidden, inner, channels, heads = config.hidden_size, shape.inner, shape.channels, shape.heads
+    step_bias = read("mamba.dt_bias", heads)
     return Mamba(
         into=read("mamba.in_proj.weight", inner + channels + heads, hidden),
         into_bias=read("mamba.in_proj.bias", inner + channels + heads).to(dtype) if shape.bias else None,
         kernel=read("mamba.conv1d.weight", channels, 1, shape.conv_length)[:, 0].float(),
         kernel_bias=read("mamba.conv1d.bias", channels) if shape.conv_bias else None,
-        step_bias=read("mamba.dt_bias", heads),
+        step_bias=step_bias,
         decay=-read("mamba.A_log", heads).exp(),
         skip=read("mamba.D", heads),
         norm=read("mamba.norm.weight", inner) if shape.normed else None,
         out=read("mamba.out_proj.weight", hidden, inner),
         out_bias=read("mamba.out_proj.bias", hidden).to(dtype) if shape.out_bias else None,
+        scales=_scales(shape).to(step_bias.device) if shape.multipliers else None,
     )
+
+
+def _scales(shape: MambaShape) -> Tensor:
+    shared = shape.groups * shape.state
+    sizes = torch.tensor([shape.inner, shape.inner, shared, shared, shape.heads])
+    return torch.tensor(shape.multipliers).repeat_interleave(sizes)
 
 
 def remembered(
@@ -60,10 +70,13 @@ def remembered(
 ) -> Tensor:
     """[T, hidden] → [T, hidden]; the layer's states become those after the step."""
     projected = linear(rows, mamba.into, mamba.into_bias)
+    if mamba.scales is not None:
+        projected = projected * mamba.scales.to(projected.dtype)
     gate, inputs, steps = projected.split([shape.inner, shape.channels, shape.heads], dim=1)
     cell = _Cell(mamba, shape, functional.softplus(steps.float() + mamba.step_bias).clamp(*shape.step_limits))
     outputs = evolved(cell, inputs, mamba.kernel, mamba.kernel_bias, cache, recurrence)
-    return linear(_gated(mamba, shape, outputs, gate.float(), eps).to(rows.dtype), mamba.out, mamba.out_bias)
+    given = linear(_gated(mamba, shape, outputs, gate.float(), eps).to(rows.dtype), mamba.out, mamba.out_bias)
+    return given if shape.out_multiplier == 1 else given * shape.out_multiplier
 
 
 def _gated(mamba: Mamba, shape: MambaShape, outputs: Tensor, gate: Tensor, eps: float) -> Tensor:

@@ -139,7 +139,8 @@ class MambaShape:
     """Mamba-2's layers (model/mamba.py): `heads` of `head_dim` numbers, each with `state` numbers that it remembers.
 
     Every group of neighbouring heads shares its B and C. Steps are kept within `step_limits`. What the heads give is
-    multiplied by silu(gate), before a norm of each group if `normed`, or after it if `gated_last`.
+    multiplied by silu(gate), before a norm of each group if `normed`, or after it if `gated_last`. `multipliers` are
+    those of gate, x, B, C and steps, `out_multiplier` that of the layer's output.
     """
 
     heads: int
@@ -153,6 +154,8 @@ class MambaShape:
     normed: bool = True
     gated_last: bool = False
     step_limits: tuple[float, float] = (0.0, inf)
+    multipliers: tuple[float, ...] = ()
+    out_multiplier: float = 1.0
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -162,6 +165,8 @@ class MambaShape:
             checked_count(name, value, MAX_LATENT)
         checked_count("length of a convolution less one", self.conv_length - 1, 63)
         checked_count("size of recurrent layers", self.inner)
+        for multiplier in (*self.multipliers, self.out_multiplier):
+            _check_number("multiplier of recurrent layers", multiplier)
         if self.heads % self.groups:
             raise UnsupportedModel(f"{self.heads} recurrent heads cannot be in {self.groups} groups")
 
@@ -212,6 +217,11 @@ class ModelShape:
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0
     logits_multiplier: float = 1.0
+    gate_multiplier: float = 1.0
+    """Of a gated MLP's gate, before its activation."""
+    mlp_multiplier: float = 1.0
+    attention_multiplier: float = 1.0
+    """Of what attention gives."""
     qkv_bias: bool = False
     attention_out_bias: bool = False
     mlp_bias: bool = False
@@ -250,6 +260,7 @@ class ModelShape:
         checked_count("num_heads times head_dim", self.num_heads * self.head_dim)
         for name in (
             "rms_norm_eps", "attention_scale", "embedding_multiplier", "residual_multiplier", "logits_multiplier",
+            "gate_multiplier", "mlp_multiplier", "attention_multiplier",
         ):  # fmt: skip
             _check_number(name, getattr(self, name))
         for name in ("attention_soft_cap", "logits_soft_cap"):

@@ -64,3 +64,32 @@ def granite_hybrid(raw: Raw) -> dict[str, Any]:
     shape = mamba(raw, raw["mamba_expand"] * raw["hidden_size"], bias=bias, out_bias=bias) if recurrent else None
     size = {} if raw["num_local_experts"] else {"intermediate_size": raw["shared_intermediate_size"]}
     return shared | size | {"recurrent": shape, "recurrent_layers": recurrent, "unattended": recurrent}
+
+
+def falcon_h1(raw: Raw) -> dict[str, Any]:
+    """Every layer has both, side by side, and multipliers of everything. Those of attention's input and of keys change
+    its scores, where they are one factor."""
+    layers, inner = frozenset(range(raw["num_hidden_layers"])), raw["mamba_d_ssm"]
+    into, out, ssm_in = (raw.get(f"{name}_multiplier", 1.0) for name in ("attention_in", "attention_out", "ssm_in"))
+    ssm, (gate, down) = raw.get("ssm_multipliers") or [1.0] * 5, raw.get("mlp_multipliers") or (1.0, 1.0)
+    if len(ssm) != 5:
+        raise UnsupportedModel(f"ssm_multipliers is {ssm!r}, which is not five numbers")
+    head_dim = raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]
+    return {
+        "recurrent": mamba(
+            raw,
+            raw["mamba_expand"] * raw["hidden_size"] if inner is None else inner,
+            out_bias=bool(raw.get("projectors_bias")),
+            normed=bool(raw.get("mamba_rms_norm")),
+            gated_last=bool(raw["mamba_norm_before_gate"]),
+            multipliers=tuple(ssm_in * one for one in ssm),
+            out_multiplier=raw.get("ssm_out_multiplier", 1.0),
+        ),
+        "recurrent_layers": layers,
+        "attention_scale": head_dim**-0.5 * raw.get("key_multiplier", 1.0) * into**2,
+        "attention_multiplier": into * out,
+        "embedding_multiplier": raw.get("embedding_multiplier", 1.0),
+        "logits_multiplier": raw.get("lm_head_multiplier", 1.0),
+        "gate_multiplier": gate,
+        "mlp_multiplier": down,
+    }

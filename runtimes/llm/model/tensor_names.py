@@ -219,6 +219,13 @@ GPT2: Names = {
     "mlp.up_proj": TensorPart("mlp.c_fc", transposed=True),
     "mlp.down_proj": TensorPart("mlp.c_proj", transposed=True),
 }
+FALCON_H1: Names = {
+    "model.norm": "model.final_layernorm",
+    "pre_feedforward_layernorm": "pre_ff_layernorm",
+    "mlp.gate_proj": "feed_forward.gate_proj",
+    "mlp.up_proj": "feed_forward.up_proj",
+    "mlp.down_proj": "feed_forward.down_proj",
+}
 LFM2: Names = {
     "model.norm": "model.embedding_norm",
     "input_layernorm": "operator_norm",

@@ -63,6 +63,16 @@ ROWS: dict[str, dict[str, Any]] = {
         "num_local_experts": 0, "layer_types": ["attention"] * 2, "shared_intermediate_size": 80,
         "position_embedding_type": "rope", "mamba_n_heads": 8,
     },
+    "falcon_h1": _MAMBA | {
+        "mamba_d_ssm": 128, "head_dim": 16, "key_multiplier": 0.7, "attention_in_multiplier": 1.3,
+        "attention_out_multiplier": 0.8, "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.6,
+        "mlp_multipliers": [0.9, 1.4], "ssm_multipliers": [0.7, 1.1, 0.9, 1.2, 0.8],
+        "lm_head_multiplier": 0.5, "embedding_multiplier": 3.0,
+    },
+    "falcon_h1-normed": _MAMBA | {"mamba_d_ssm": None, "mamba_rms_norm": True, "projectors_bias": True},
+    "falcon_h1-gated_first": _MAMBA | {
+        "mamba_d_ssm": 128, "mamba_rms_norm": True, "mamba_norm_before_gate": False, "tie_word_embeddings": True,
+    },
     "olmo2": {},
     "olmo3": _LAYERS,
     "olmoe": _EXPERTS,

@@ -96,6 +96,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("granitemoehybrid", {"mamba_d_conv": 1}, "length of a convolution less one is 0"),
     ("granitemoehybrid", {"mamba_n_groups": 3}, "8 recurrent heads cannot be in 3 groups"),
     ("granitemoehybrid", {"mamba_d_head": 12}, "8 heads of it are not 128 numbers"),
+    ("falcon_h1", {"mamba_proj_bias": True}, "mamba_proj_bias is not supported for falcon_h1"),
+    ("falcon_h1", {"ssm_multipliers": [1.0]}, r"ssm_multipliers is \[1.0\]"),
+    ("falcon_h1", {"ssm_out_multiplier": 0.0}, "multiplier of recurrent layers is 0.0"),
     ("granitemoehybrid", {"time_step_limit": [0, "wide"]}, "time_step_limit is .*, which is not two numbers"),
     (
         "deepseek_v3",
