@@ -13,6 +13,10 @@ def _no_features(raw: Raw) -> dict[str, Any]:
     return {}
 
 
+def _as_it_is(raw: Raw) -> Raw:
+    return raw
+
+
 def _has_window(raw: Raw, layer: int) -> bool:
     return raw.get("sliding_window") is not None
 
@@ -31,6 +35,8 @@ class Family:
     names: Names = field(default_factory=lambda: tensor_names.LLAMA)
     defaults: Raw = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
+    completed: Callable[[Raw], Raw] = _as_it_is
+    """config.json with the fields that follow from others."""
     features: Callable[[Raw], dict[str, Any]] = _no_features
     slides: Callable[[Raw, int], bool] = _has_window
     turns: Callable[[Raw, int, bool], bool] = _always

@@ -49,7 +49,7 @@ def hugging_face_config(raw: Mapping[str, Any], eos_token_ids: frozenset[int] = 
     family = family_of(raw)
     renamed = {own: raw[stored] for own, stored in family.keys.items() if stored in raw}
     try:
-        return _config(family, {**family.defaults, **raw, **renamed}, eos_token_ids)
+        return _config(family, family.completed({**family.defaults, **raw, **renamed}), eos_token_ids)
     except KeyError as error:
         raise UnsupportedModel(f"config.json lacks {error.args[0]}") from None
 

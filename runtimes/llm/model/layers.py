@@ -28,8 +28,8 @@ WHOLE = (".mlp.router.weight", ".mlp.shared_expert_gate.weight", "model.embed_po
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The matrices of all experts, one above the other: `gate_up` [count × 2 × size, hidden], `down` [count × hidden,
-    size]. `router` is [count, hidden], `shared_gate` [1, hidden]; both and all biases are float32."""
+    """The matrices of all experts, one above the other: `gate_up` [count × 2 × size, hidden], or up alone, `down`
+    [count × hidden, size]. `router` is [count, hidden], `shared_gate` [1, hidden]; both and all biases are float32."""
 
     router: Tensor
     router_bias: Tensor | None
@@ -76,6 +76,15 @@ class Layer:
     mamba: Mamba | None = None
     """In place of attention, or beside it."""
 
+    @property
+    def mixes(self) -> bool:
+        """Whether a token takes something from those before it here."""
+        return self.attention_out is not None or self.conv is not None or self.mamba is not None
+
+    @property
+    def has_mlp(self) -> bool:
+        return self.gate_up is not None or self.experts is not None
+
 
 def read_layer(config: ModelShape, tensor: TensorSource, index: int, dtype: torch.dtype) -> Layer:
     """Raises UnsupportedModel, from `tensor`, for one that is missing or has another shape."""
@@ -101,11 +110,13 @@ class _LayerReader:
         mlp = "mlp" if experts is None else "mlp.shared_expert"
         gate_up = [(f"{mlp}.gate_proj", size)] * config.gated + [(f"{mlp}.up_proj", size)]
         out, down = [("self_attn.o_proj", hidden)], [(f"{mlp}.down_proj", hidden)]
-        second = config.pre_norms and not config.parallel
+        mixes = attends or conv or self._index in config.recurrent_layers
+        first = config.pre_norms and mixes
+        second = config.pre_norms and not config.parallel and self._index not in config.without_mlp
         return Layer(
             kind=config.layer_kinds[self._index],
-            attention_norm=self._norm("input_layernorm", hidden, config.pre_norms),
-            attention_norm_bias=self._norm_bias("input_layernorm", config.pre_norms),
+            attention_norm=self._norm("input_layernorm", hidden, first),
+            attention_norm_bias=self._norm_bias("input_layernorm", first),
             qkv=self._matrix(qkv, hidden) if attends and config.latent is None else None,
             qkv_bias=self._bias(qkv, config.qkv_bias and attends),
             query_norm=self._norm("self_attn.q_norm", heads if whole else config.head_dim, normed),
@@ -148,7 +159,8 @@ class _LayerReader:
 
     def _experts(self, shape: ExpertShape) -> Experts:
         hidden, size, each = self._config.hidden_size, shape.intermediate_size, range(shape.count)
-        gate_up = [(f"mlp.experts.{one}.{part}_proj", size) for one in each for part in ("gate", "up")]
+        parts = ("gate", "up") if self._config.gated else ("up",)
+        gate_up = [(f"mlp.experts.{one}.{part}_proj", size) for one in each for part in parts]
         down = [(f"mlp.experts.{one}.down_proj", hidden) for one in each]
         selection = "mlp.router.selection_bias"
         return Experts(

@@ -118,12 +118,15 @@ class Llama:
         step = _Step(turns, self.query_growth(positions), cache, layout, adapted, recent, recurrence)
         factor = self.config.residual_multiplier
         for index, layer in enumerate(self.layers):
-            normed = self._normed(hidden, layer.attention_norm, layer.attention_norm_bias)
-            mixed = self._normed(self._mixed(layer, normed, index, step), layer.attention_post_norm)
-            if self.config.parallel:
-                hidden = hidden + mixed + self._mlp(layer, index, normed, adapted)
+            if layer.mixes:
+                normed = self._normed(hidden, layer.attention_norm, layer.attention_norm_bias)
+                mixed = self._normed(self._mixed(layer, normed, index, step), layer.attention_post_norm)
+                if self.config.parallel:
+                    hidden = hidden + mixed + self._mlp(layer, index, normed, adapted)
+                    continue
+                hidden = hidden + (mixed if factor == 1 else mixed * factor)
+            if not layer.has_mlp:
                 continue
-            hidden = hidden + (mixed if factor == 1 else mixed * factor)
             normed = self._normed(hidden, layer.mlp_norm, layer.mlp_norm_bias)
             given = self._mlp(layer, index, normed, adapted)
             given = self._normed(given, layer.mlp_post_norm)

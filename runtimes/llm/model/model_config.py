@@ -250,6 +250,7 @@ class ModelShape:
     """Layers with a recurrent state."""
     unattended: frozenset[int] = frozenset()
     """Layers without attention, beside those with a short convolution."""
+    without_mlp: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         """Check every size once: all computations, the native step too, rely on it."""
@@ -301,10 +302,12 @@ class ModelShape:
         return layer not in self.conv_layers and layer not in self.unattended
 
     def experts_of(self, layer: int) -> ExpertShape | None:
-        return None if layer in self.dense_layers else self.experts
+        return None if layer in self.dense_layers or layer in self.without_mlp else self.experts
 
     def mlp_size(self, layer: int) -> int:
-        """The size of the MLP that computes every token of a layer; 0 if it has experts alone."""
+        """The size of the MLP that computes every token of a layer; 0 if it has experts alone, or none."""
+        if layer in self.without_mlp:
+            return 0
         experts = self.experts_of(layer)
         return self.intermediate_size if experts is None else experts.shared_size
 

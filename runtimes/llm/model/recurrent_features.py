@@ -1,10 +1,11 @@
 """What is special in families with recurrent layers, as in `family_features`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any
 
-from runtimes.llm.model.family_features import Raw, granite, granite_moe
+from runtimes.llm.model.family_features import Raw, deepseek_moe, granite, granite_moe
 from runtimes.llm.model.model_config import MambaShape, UnsupportedModel, checked_count
 
 _RECURRENT, _ATTENDING = "linear_attention", "full_attention"
@@ -92,4 +93,48 @@ def falcon_h1(raw: Raw) -> dict[str, Any]:
         "logits_multiplier": raw.get("lm_head_multiplier", 1.0),
         "gate_multiplier": gate,
         "mlp_multiplier": down,
+    }
+
+
+_PATTERN = {"M": _RECURRENT, "*": _ATTENDING, "-": "mlp", "E": "moe"}
+
+
+def nemotron_layers(raw: Raw) -> Raw:
+    """What the layers are is a pattern of letters or a list, and their number is that of either."""
+    pattern, types = raw.get("hybrid_override_pattern"), raw.get("layers_block_type") or raw.get("layer_types")
+    if types is None:
+        if not isinstance(pattern, str) or not set(pattern) <= _PATTERN.keys():
+            raise UnsupportedModel(
+                f"hybrid_override_pattern is {pattern!r}, which is not letters of {''.join(_PATTERN)}"
+            )
+        types = [_PATTERN[letter] for letter in pattern]
+    return {**raw, "layer_types": types, "num_hidden_layers": len(types)}
+
+
+def nemotron_h(raw: Raw) -> dict[str, Any]:
+    """A layer is one thing: a state, attention, an MLP or experts."""
+    types, bias = layer_types(raw, "mlp", "moe"), bool(raw.get("use_bias"))
+    recurrent, attending, dense = (_are(types, kind) for kind in (_RECURRENT, _ATTENDING, "mlp"))
+    shape = MambaShape(
+        heads=raw["mamba_num_heads"],
+        head_dim=raw["mamba_head_dim"],
+        state=raw["ssm_state_size"],
+        groups=raw["n_groups"],
+        conv_length=raw["conv_kernel"],
+        conv_bias=bool(raw["use_conv_bias"]),
+        bias=bias,
+        out_bias=bias,
+        step_limits=step_limits(raw),
+    )
+    mixture = deepseek_moe(raw)["experts"] if "moe" in types else None
+    if mixture is not None:
+        mixture = replace(mixture, shared_size=raw["moe_shared_expert_intermediate_size"])
+    return {
+        "gated": False,
+        "recurrent": shape if recurrent else None,
+        "recurrent_layers": recurrent,
+        "unattended": frozenset(range(len(types))) - attending,
+        "without_mlp": recurrent | attending,
+        "dense_layers": dense,
+        "experts": mixture,
     }

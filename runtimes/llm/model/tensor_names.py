@@ -121,7 +121,7 @@ def _spelled(prefix: str, choice: TensorPart, end: str, whole: bool, number: re.
     bare = name.removeprefix("model.")
     return [
         name, f"language_model.{name}", f"model.language_model.{bare}", f"model.text_model.{bare}", bare,
-        f"language_model.{bare}",
+        f"language_model.{bare}", f"backbone.{bare}",
         f"transformer.{bare.replace('layers.', 'h.', 1)}", bare.replace("layers.", "h.", 1),
     ]  # fmt: skip
 
@@ -225,6 +225,25 @@ FALCON_H1: Names = {
     "mlp.gate_proj": "feed_forward.gate_proj",
     "mlp.up_proj": "feed_forward.up_proj",
     "mlp.down_proj": "feed_forward.down_proj",
+}
+NEMOTRON_H: Names = {
+    "model.embed_tokens": "model.embeddings",
+    "model.norm": "model.norm_f",
+    "input_layernorm": "norm",
+    "pre_feedforward_layernorm": "norm",
+    **{f"self_attn.{one}_proj": f"mixer.{one}_proj" for one in "qkvo"},
+    **{f"mamba.{one}": f"mixer.{one}" for one in ("in_proj", "conv1d", "dt_bias", "A_log", "D", "norm", "out_proj")},
+    "mlp.router": "mixer.gate",
+    _SELECTION: "mixer.gate.e_score_correction_bias",
+    **{
+        f"mlp.{ours}{one}_proj": f"mixer.{theirs}{one}_proj"
+        for ours, theirs in (
+            ("", ""),
+            ("experts.{expert}.", "experts.{expert}."),
+            ("shared_expert.", "shared_experts."),
+        )
+        for one in ("up", "down")
+    },
 }
 LFM2: Names = {
     "model.norm": "model.embedding_norm",

@@ -39,6 +39,10 @@ _GRANITE = {
 _MAMBA = {
     "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 12, "mamba_n_groups": 2, "mamba_d_conv": 4,
 }  # fmt: skip
+_NEMOTRON = {
+    "head_dim": 16, "mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 12, "n_groups": 2,
+    "num_hidden_layers": None,
+}  # fmt: skip
 _PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
 _GPT2 = {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "n_inner": 96}
@@ -73,6 +77,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "falcon_h1-gated_first": _MAMBA | {
         "mamba_d_ssm": 128, "mamba_rms_norm": True, "mamba_norm_before_gate": False, "tie_word_embeddings": True,
     },
+    "nemotron_h": _NEMOTRON | {
+        "layers_block_type": ["mamba", "moe", "attention", "mlp", "mamba"], "n_routed_experts": 8, "n_group": 4,
+        "topk_group": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "routed_scaling_factor": 1.7,
+        "moe_shared_expert_intermediate_size": 40,
+    },
+    "nemotron_h-pattern": _NEMOTRON | {"hybrid_override_pattern": "M-*-", "use_bias": True, "use_conv_bias": False},
     "olmo2": {},
     "olmo3": _LAYERS,
     "olmoe": _EXPERTS,

@@ -28,6 +28,7 @@ DECODERS = {
     "granitemoe granitemoeshared": "Granite 3 MoE",
     "granitemoehybrid": "Granite 4, with and without experts",
     "falcon_h1": "Falcon-H1",
+    "nemotron_h": "Nemotron-H, Nemotron Nano 2 and 3",
     "olmo2": "OLMo 2",
     "olmo3": "OLMo 3",
     "olmoe": "OLMoE",
@@ -72,7 +73,6 @@ _CLASSIFIERS = {
 _MISSING = {
     "deepseek_v32 mistral4": ("DeepSeek V3.2, Mistral Large 3", "latent attention of another kind"),
     "qwen3_next qwen3_5": ("Qwen 3-Next, Qwen 3.5", "layers with a recurrent state"),
-    "nemotron_h": ("Nemotron Nano", "layers with a recurrent state"),
     "llama4 mllama": ("Llama 4, Llama 3.2 Vision", "chunks of attention, attention to pictures"),
     "gemma3n gemma4": ("Gemma 3n, Gemma 4", "embeddings and keys that layers share"),
     "qwen3_vl_moe": ("Qwen 3-VL MoE", "experts under other names"),
@@ -172,6 +172,7 @@ _SPECIAL = {
     "lfm2": "short convolutions; computed by torch, not by the C++ step",
     "granitemoehybrid": _RECURRENT,
     "falcon_h1": _RECURRENT,
+    "nemotron_h": f"{_RECURRENT}, some with experts",
 }
 
 

@@ -99,6 +99,10 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("falcon_h1", {"mamba_proj_bias": True}, "mamba_proj_bias is not supported for falcon_h1"),
     ("falcon_h1", {"ssm_multipliers": [1.0]}, r"ssm_multipliers is \[1.0\]"),
     ("falcon_h1", {"ssm_out_multiplier": 0.0}, "multiplier of recurrent layers is 0.0"),
+    ("nemotron_h", {"layers_block_type": None, "hybrid_override_pattern": "MX"}, "'MX', which is not letters of"),
+    ("nemotron_h", {"layers_block_type": ["mamba", "conv"]}, "is not 2 times linear_attention, full_attention, mlp"),
+    ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is not supported for nemotron_h"),
+    ("nemotron_h", {"moe_shared_expert_intermediate_size": 48}, r"shared_experts\.up_proj\.weight is \[40, 64\]"),
     ("granitemoehybrid", {"time_step_limit": [0, "wide"]}, "time_step_limit is .*, which is not two numbers"),
     (
         "deepseek_v3",
