@@ -127,7 +127,7 @@ class LabelJudge(Judge):
         request = ranking_request("classify", body)
         assert isinstance(request, ClassifyingRequest)
         answer = await calls.call(self._model, request, self.timeout)
-        return any([self._matches(label, shares) for label, shares in _labels(answer)])
+        return any(self._matches(label, shares) for label, shares in _labels(answer))
 
     def _matches(self, top: str, shares: Sequence[float]) -> bool:
         """Whether one of the labels has the probability. `top` is the label of the greatest of all."""
