@@ -108,8 +108,8 @@ class Llama:
         adapted: AdaptedRows = (), recent: Recent | None = None, recurrence: Recurrence | None = None,
         pictures: Sequence[tuple[int, Tensor]] = (),
     ) -> Tensor:  # fmt: skip
-        """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes what the cache holds of them. `pictures`
-        replace the embeddings from a place on."""
+        """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes what the cache holds of them.
+        `pictures` replace the embeddings from a place on."""
         hidden = self.embedded(token_ids, positions)
         put_rows(hidden, pictures)
         turns = [
