@@ -5,7 +5,8 @@ to them over a wire, never by import.
 
 llm/               an LLM engine with a paged KV cache and continuous batching, behind the OpenAI wire
 tensor/            models of any framework, batched dynamically, behind the Open Inference Protocol
-arguments.py       command-line options of both
+recogniser/        names and places in texts, behind the API of Presidio's analyzer
+arguments.py       command-line options of all
 access.py          the key that a runtime demands on a network
 process.py         imports, signals, and the end of the parent process
 histogram.py       durations counted by size, for metrics

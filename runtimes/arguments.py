@@ -1,4 +1,4 @@
-"""Command-line options of both runtimes. A type raises `ArgumentTypeError`, which argparse reports with the option."""
+"""Command-line options of the runtimes. A type raises `ArgumentTypeError`, which argparse reports with the option."""
 
 from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable

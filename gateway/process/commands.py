@@ -172,6 +172,12 @@ def tensor(context: typer.Context) -> None:
     _become("runtimes.tensor", context.args)
 
 
+@runtime.command(context_settings=_PASSED_ON)
+def recogniser(context: typer.Context) -> None:
+    """Find names and places in texts for guards, over the HTTP API of Presidio's analyzer."""
+    _become("runtimes.recogniser", context.args)
+
+
 @app.command(hidden=True)
 def worker(slot: Annotated[int, typer.Argument(help="Number of the worker, shown in the process list.")]) -> None:
     """Run one of several workers. `serve` starts it, with its start message on standard input."""
