@@ -49,9 +49,11 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     return out.getvalue()
 
 
-def write_seeing_model(folder: Path, family: str = "idefics3", *, splits: bool = True, **changes: Any) -> SeeingModel:
+def write_seeing_model(
+    folder: Path, family: str = "idefics3", *, splits: bool = True, tile: int = TILE, **changes: Any
+) -> SeeingModel:
     """A model of two layers that reads pictures, float32. `changes` are of its text's shape."""
-    processor = _processor(splits=splits)
+    processor = _processor(splits=splits, tile=tile)
     tokenizer = processor.tokenizer
     end = tokenizer.convert_tokens_to_ids("<end_of_utterance>")
     text = {
@@ -62,7 +64,7 @@ def write_seeing_model(folder: Path, family: str = "idefics3", *, splits: bool =
     } | changes  # fmt: skip
     vision = {
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,
-        "image_size": TILE, "patch_size": 7, "initializer_range": 0.2,
+        "image_size": tile, "patch_size": 7, "initializer_range": 0.2,
     }  # fmt: skip
     torch.manual_seed(0)
     image_token = tokenizer.convert_tokens_to_ids("<image>")
@@ -81,7 +83,7 @@ def write_seeing_model(folder: Path, family: str = "idefics3", *, splits: bool =
     return SeeingModel(folder, model, processor)
 
 
-def _processor(*, splits: bool) -> Any:
+def _processor(*, splits: bool, tile: int) -> Any:
     vocab = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -91,6 +93,6 @@ def _processor(*, splits: bool) -> Any:
         tokenizer_object=backend, bos_token="<|im_start|>", eos_token="<end_of_utterance>", pad_token="<|im_start|>"
     )
     images = Idefics3ImageProcessorPil(
-        do_image_splitting=splits, max_image_size={"longest_edge": TILE}, size={"longest_edge": LONGEST}
+        do_image_splitting=splits, max_image_size={"longest_edge": tile}, size={"longest_edge": LONGEST}
     )
     return Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=TEMPLATE)

@@ -52,7 +52,7 @@ class VisionSettings:
 
     @property
     def patches(self) -> int:
-        """Patches on the side of a tile."""
+        """Patches on the side of a tile. Pixels behind the last whole one are not read."""
         return self.tiles.tile // self.patch
 
     @property
@@ -144,9 +144,10 @@ def _check(settings: VisionSettings) -> None:
     tiles = settings.tiles
     if not 1 <= tiles.tile <= tiles.longest or tiles.most_tiles > 257:
         raise UnsupportedModel(f"pictures of {tiles.longest} pixels cannot be cut into tiles of {tiles.tile}")
-    if tiles.tile % settings.patch or settings.patches % settings.shuffle:
+    if not settings.patches or settings.patches % settings.shuffle:
         raise UnsupportedModel(
-            f"a tile of {tiles.tile} pixels is not of whole patches of {settings.patch}, {settings.shuffle} a row"
+            f"a tile of {tiles.tile} pixels has {settings.patches} patches on a side, which {settings.shuffle} a row"
+            " do not divide"
         )
     if settings.heads < 1 or settings.hidden % settings.heads or settings.image_size < settings.patch:
         raise UnsupportedModel(f"an encoder of {settings.hidden} numbers cannot have {settings.heads} heads")

@@ -68,8 +68,8 @@ PROCESSOR: list[tuple[str, Callable[[Any], object], str]] = [
     ("no rescaling", lambda it: it["image_processor"].update(do_rescale=False), "do_rescale is False"),
     (
         "tile",
-        lambda it: it["image_processor"].update(max_image_size={"longest_edge": 30}),
-        "a tile of 30 pixels is not of whole patches",
+        lambda it: it["image_processor"].update(max_image_size={"longest_edge": 35}),
+        "a tile of 35 pixels has 5 patches",
     ),
     ("no size", lambda it: it["image_processor"].update(size={"height": 3, "width": 3}), "longest_edge"),
     ("small", lambda it: it["image_processor"].update(size={"longest_edge": 20}), "of 20 pixels cannot be cut"),
