@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import threading
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
@@ -129,9 +130,10 @@ async def test_the_encoder_computes_a_picture_once_for_each_salt(
 ) -> None:
     model = loaded(seeing, prefix_cache=False)
     assert isinstance(model.pictures, pictures.PictureReader)
-    computed, rows = list[bytes](), model.pictures._tower.rows
+    computed, rows, loop = list[bytes](), model.pictures._tower.rows, threading.get_ident()
 
     def counted(tile: bytes) -> torch.Tensor:
+        assert threading.get_ident() != loop
         computed.append(tile)
         return rows(tile)
 
@@ -307,6 +309,32 @@ async def test_a_client_that_leaves_gives_its_memory_back(server: Running) -> No
     assert held(server) > 0
     await stream.close()
     await until(lambda: held(server) == 0)
+
+
+async def test_a_client_that_leaves_while_its_picture_is_computed_gives_its_memory_back(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, gate = server.app.model, threading.Event()
+    assert model is not None
+    assert isinstance(model.pictures, pictures.PictureReader)
+    tower, begun = model.pictures._tower, threading.Event()
+    rows = tower.rows
+
+    def slow(tile: bytes) -> torch.Tensor:
+        begun.set()
+        assert gate.wait(timeout=300)
+        return rows(tile)
+
+    monkeypatch.setattr(tower, "rows", slow)
+    leaving = asyncio.create_task(post(server, CHAT, chat(part(FILE), TEXT)))
+    staying = asyncio.create_task(post(server, CHAT, chat(part(FILE), TEXT, cache_salt="other")))
+    await until(begun.is_set)
+    await until(lambda: held(server) == 2 * model.pictures._most_bytes)
+    assert (await post(server, CHAT, chat(TEXT)))[0] == 200  # a text waits for no picture
+    leaving.cancel()
+    await until(lambda: held(server) == model.pictures._most_bytes)
+    gate.set()
+    assert (await staying)[0] == 200
 
 
 async def test_a_large_picture_is_decoded_beside_a_small_one(server: Running) -> None:

@@ -1,6 +1,7 @@
 """The executor of a GPU computes what the reference does; graphs are recorded here by remembering what to compute."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,6 +16,7 @@ from runtimes.llm.engine import executor as executors
 from runtimes.llm.engine.executor import Executor, TorchExecutor
 from runtimes.llm.memory import MemoryStatus, NotEnoughMemory
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sequence import Chunk, SamplingParams
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
@@ -106,6 +108,26 @@ def test_single_tokens_are_replayed_and_touch_no_page_but_theirs_and_the_scratch
     assert not keys[:, 6:12].any()  # pages of no sequence
     assert keys[:, 12, 0].any()  # what was too many
     assert not keys[:, 12, 1:].any()
+
+
+def test_rows_of_pictures_are_in_any_step_and_in_no_graph(model: Llama) -> None:
+    recorder = Recorder()
+    plain = TorchExecutor(model, 12, BLOCK, context_length=16)
+    graphed = CudaExecutor(model, 12, BLOCK, context_length=16, max_num_seqs=2, record=recorder)
+    rows = PictureRows(3, (1, 5), (b"a", b"b"), (torch.randn(3, 32), torch.randn(3, 32)))
+    seeing = partial(replace, pictures=rows)
+    steps = [
+        [chunk(1, [9], [0]), seeing(chunk(0, [3, 1], [7, 2, 5]))],
+        [seeing(chunk(0, [1], [7, 2, 5], start=2))],
+        [seeing(chunk(0, [1, 4, 1, 1, 1, 6], [7, 2, 5], start=3)), chunk(1, [8], [0], start=1)],
+    ]
+    for step in steps:
+        last = range(sum(len(one.token_ids) for one in step))
+        expected = plain.logits(step, last)
+        close(graphed.logits(step, last), expected)
+        blind = CudaExecutor(model, 12, BLOCK, context_length=16)
+        assert not torch.allclose(blind.logits([replace(one, pictures=None) for one in step], last), expected)
+    assert recorder.replayed == []
 
 
 def test_codes_in_the_cache(model: Llama) -> None:
