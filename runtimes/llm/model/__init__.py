@@ -8,7 +8,7 @@ llama.py             decoders, all in the manner of Llama; layers.py: a layer's 
 lora.py              adapters of low rank, and what they add to a product
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages; latent.py: of latents, as DeepSeek has it
-recurrent.py         layers with a state, and its cache; mamba.py: Mamba-2
+recurrent.py         layers with a state, and its cache; mamba.py: Mamba-2; delta.py: the delta rule
 short_conv.py        layers with a convolution in the place of attention
 hugging_face.py      the shape of a model from its config.json
 families.py          the families of decoders, one row for each; family_features.py: what is special in them;

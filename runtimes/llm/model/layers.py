@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runtimes.llm.model.delta import Delta, read_delta
 from runtimes.llm.model.latent import Latent, read_latent
 from runtimes.llm.model.mamba import Mamba, read_mamba
-from runtimes.llm.model.matrix import Weight, concatenated
-from runtimes.llm.model.model_config import ExpertShape, ModelShape
+from runtimes.llm.model.matrix import Weight, concatenated, with_rows
+from runtimes.llm.model.model_config import DeltaShape, ExpertShape, MambaShape, ModelShape
 from runtimes.llm.model.short_conv import ShortConv
 
 TensorSource = Callable[[str, tuple[int, ...]], Any]
@@ -75,11 +76,15 @@ class Layer:
     """In place of attention."""
     mamba: Mamba | None = None
     """In place of attention, or beside it."""
+    delta: Delta | None = None
+    """In place of attention."""
+    attention_gate: Weight | None = None
 
     @property
     def mixes(self) -> bool:
         """Whether a token takes something from those before it here."""
-        return self.attention_out is not None or self.conv is not None or self.mamba is not None
+        mixers = (self.attention_out, self.conv, self.mamba, self.delta)
+        return any(mixer is not None for mixer in mixers)
 
     @property
     def has_mlp(self) -> bool:
@@ -110,6 +115,8 @@ class _LayerReader:
         mlp = "mlp" if experts is None else "mlp.shared_expert"
         gate_up = [(f"{mlp}.gate_proj", size)] * config.gated + [(f"{mlp}.up_proj", size)]
         out, down = [("self_attn.o_proj", hidden)], [(f"{mlp}.down_proj", hidden)]
+        state = config.recurrent if self._index in config.recurrent_layers else None
+        gated = config.attention_gate and attends
         mixes = attends or conv or self._index in config.recurrent_layers
         first = config.pre_norms and mixes
         second = config.pre_norms and not config.parallel and self._index not in config.without_mlp
@@ -117,7 +124,7 @@ class _LayerReader:
             kind=config.layer_kinds[self._index],
             attention_norm=self._norm("input_layernorm", hidden, first),
             attention_norm_bias=self._norm_bias("input_layernorm", first),
-            qkv=self._matrix(qkv, hidden) if attends and config.latent is None else None,
+            qkv=self._qkv(qkv) if attends and config.latent is None else None,
             qkv_bias=self._bias(qkv, config.qkv_bias and attends),
             query_norm=self._norm("self_attn.q_norm", heads if whole else config.head_dim, normed),
             key_norm=self._norm("self_attn.k_norm", key if whole else config.head_dim, normed),
@@ -136,14 +143,23 @@ class _LayerReader:
             experts=None if experts is None else self._experts(experts),
             latent=None if config.latent is None else read_latent(config, config.latent, self._read),
             conv=self._conv() if conv else None,
-            mamba=self._mamba(),
+            mamba=read_mamba(config, state, self._read, self._dtype) if isinstance(state, MambaShape) else None,
+            delta=read_delta(config, state, self._read) if isinstance(state, DeltaShape) else None,
+            attention_gate=self._query_and_gate()[1] if gated else None,
         )
 
-    def _mamba(self) -> Mamba | None:
-        shape = self._config.recurrent
-        if shape is None or self._index not in self._config.recurrent_layers:
-            return None
-        return read_mamba(self._config, shape, self._read, self._dtype)
+    def _qkv(self, parts: Sequence[tuple[str, int]]) -> Weight:
+        if not self._config.attention_gate:
+            return self._matrix(parts, self._config.hidden_size)
+        others = [self._read(f"{name}.weight", rows, self._config.hidden_size) for name, rows in parts[1:]]
+        return concatenated([self._query_and_gate()[0], *others])
+
+    def _query_and_gate(self) -> tuple[Weight, Weight]:
+        """Of each head, the file has its query's rows and then its gate's."""
+        heads, size = self._config.num_heads, self._config.head_dim
+        both = self._read("self_attn.q_proj.weight", 2 * heads * size, self._config.hidden_size)
+        query, gate = torch.arange(2 * heads * size).view(heads, 2, size).unbind(dim=1)
+        return with_rows(both, query.flatten()), with_rows(both, gate.flatten())
 
     def _conv(self) -> ShortConv:
         hidden, biased = self._config.hidden_size, self._config.conv_bias

@@ -16,12 +16,13 @@ from torch.nn import functional
 from runtimes.llm.model import latent
 from runtimes.llm.model.activations import activated
 from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
+from runtimes.llm.model.delta import Delta, corrected
 from runtimes.llm.model.experts import mixed
 from runtimes.llm.model.layers import Layer, TensorSource, read_layer
 from runtimes.llm.model.lora import AdaptedRows, MatrixName, add_low_rank
 from runtimes.llm.model.mamba import Mamba, remembered
 from runtimes.llm.model.matrix import Weight, embedding, linear
-from runtimes.llm.model.model_config import ModelShape
+from runtimes.llm.model.model_config import DeltaShape, MambaShape, ModelShape
 from runtimes.llm.model.recurrent import Recurrence
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.model.short_conv import Recent, convolved
@@ -149,20 +150,25 @@ class Llama:
             assert step.recent is not None
             assert step.cache.inputs is not None
             return convolved(layer.conv, normed, step.cache.inputs[self._cached_at[index]], step.recent)
-        if layer.mamba is None:
+        memory = layer.mamba or layer.delta
+        if memory is None:
             return self._attention(layer, normed, index, step)
-        given = self._remembered(layer.mamba, normed, index, step)
+        given = self._remembered(memory, normed, index, step)
         if layer.attention_out is None:
             return given
         return given + self._attention(layer, normed, index, step) * self.config.attention_multiplier
 
-    def _remembered(self, mamba: Mamba, normed: Tensor, index: int, step: "_Step") -> Tensor:
+    def _remembered(self, memory: Mamba | Delta, normed: Tensor, index: int, step: "_Step") -> Tensor:
         shape = self.config.recurrent
         assert shape is not None
         assert step.cache.states is not None
         assert step.recurrence is not None
         states, eps = step.cache.states[self._state_at[index]], self.config.rms_norm_eps
-        return remembered(mamba, shape, normed, states, step.recurrence, eps)
+        if isinstance(memory, Delta):
+            assert isinstance(shape, DeltaShape)
+            return corrected(memory, shape, normed, states, step.recurrence, eps)
+        assert isinstance(shape, MambaShape)
+        return remembered(memory, shape, normed, states, step.recurrence, eps)
 
     def _attention(self, layer: Layer, normed: Tensor, index: int, step: "_Step") -> Tensor:
         config, place, cache, layout = self.config, self._cached_at[index], step.cache, step.layout
@@ -190,6 +196,8 @@ class Llama:
             layer.sinks,
         )
         inner = attended.flatten(1)
+        if layer.attention_gate is not None:
+            inner = inner * torch.sigmoid(linear(normed, layer.attention_gate))
         return _product(inner, layer.attention_out, layer.attention_out_bias, adapted, index, "attention_out")
 
     def _placed(self, rows: Tensor, norm: Tensor | None, turn: Turn | None) -> Tensor:

@@ -186,6 +186,43 @@ class MambaShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaShape:
+    """Layers of the gated delta rule (model/delta.py). Files have their rows `by_key_head`, or in our own order."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_length: int
+    by_key_head: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("linear_num_key_heads", self.key_heads), ("linear_num_value_heads", self.value_heads),
+            ("linear_key_head_dim", self.key_dim), ("linear_value_head_dim", self.value_dim),
+        ):  # fmt: skip
+            checked_count(name, value, MAX_LATENT)
+        checked_count("linear_conv_kernel_dim less one", self.conv_length - 1, 63)
+        checked_count("size of recurrent layers", self.channels)
+        if self.value_heads % self.key_heads:
+            raise UnsupportedModel(f"{self.value_heads} value heads cannot share {self.key_heads} key heads evenly")
+
+    @property
+    def inner(self) -> int:
+        """What all heads give."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """The numbers of a token that are convolved: queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.inner
+
+    @property
+    def state_size(self) -> tuple[int, ...]:
+        return (self.value_heads, self.key_dim, self.value_dim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """The shape of a model. The defaults are those of most of the Llama family.
 
@@ -245,7 +282,9 @@ class ModelShape:
     """Layers with a short convolution over `conv_length` tokens in place of attention."""
     conv_length: int = 0
     conv_bias: bool = False
-    recurrent: MambaShape | None = None
+    attention_gate: bool = False
+    """Whether what attention gives is multiplied by the sigmoid of a product of its own."""
+    recurrent: MambaShape | DeltaShape | None = None
     recurrent_layers: frozenset[int] = frozenset()
     """Layers with a recurrent state."""
     unattended: frozenset[int] = frozenset()

@@ -1,10 +1,33 @@
 """The rows of `families` of which some layers are recurrent."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from runtimes.llm.model import family_features as features
 from runtimes.llm.model import recurrent_features, tensor_names
 from runtimes.llm.model.family import Family
+
+_QWEN_NEXT = Family(
+    names=tensor_names.QWEN_NEXT,
+    defaults={
+        "head_dim": 256,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 32_768,
+        "partial_rotary_factor": 0.25,
+        "norm_topk_prob": True,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+    },
+    completed=recurrent_features.qwen_layers,
+    features=recurrent_features.qwen3_next,
+    slides=lambda raw, layer: False,
+    alike=True,
+    norms_are_offsets=True,
+    refused=("attention_bias",),
+)
 
 RECURRENT_FAMILIES: Mapping[str, Family] = {
     "granitemoehybrid": Family(
@@ -72,4 +95,7 @@ RECURRENT_FAMILIES: Mapping[str, Family] = {
         alike=True,
         refused=("mlp_bias", "attention_bias", "moe_latent_size"),
     ),
+    "qwen3_next": _QWEN_NEXT,
+    "qwen3_5_text": replace(_QWEN_NEXT, features=recurrent_features.qwen3_5),
+    "qwen3_5_moe_text": replace(_QWEN_NEXT, features=recurrent_features.qwen3_5_moe),
 }

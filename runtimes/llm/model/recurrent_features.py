@@ -5,8 +5,8 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from runtimes.llm.model.family_features import Raw, deepseek_moe, granite, granite_moe
-from runtimes.llm.model.model_config import MambaShape, UnsupportedModel, checked_count
+from runtimes.llm.model.family_features import Raw, deepseek_moe, granite, granite_moe, qwen_moe
+from runtimes.llm.model.model_config import MAX_LAYERS, DeltaShape, MambaShape, UnsupportedModel, checked_count
 
 _RECURRENT, _ATTENDING = "linear_attention", "full_attention"
 _OLD_NAMES = {"mamba": _RECURRENT, "attention": _ATTENDING}
@@ -138,3 +138,43 @@ def nemotron_h(raw: Raw) -> dict[str, Any]:
         "dense_layers": dense,
         "experts": mixture,
     }
+
+
+def qwen_layers(raw: Raw) -> Raw:
+    """Without a list, every fourth layer attends."""
+    if raw.get("layer_types") is not None:
+        return raw
+    every = checked_count("full_attention_interval", raw.get("full_attention_interval", 4))
+    layers = range(checked_count("num_hidden_layers", raw["num_hidden_layers"], MAX_LAYERS))
+    return {**raw, "layer_types": [_RECURRENT if (layer + 1) % every else _ATTENDING for layer in layers]}
+
+
+def qwen3_5(raw: Raw) -> dict[str, Any]:
+    """Its matrices are in our own order."""
+    recurrent = _are(layer_types(raw), _RECURRENT)
+    shape = DeltaShape(
+        key_heads=raw["linear_num_key_heads"],
+        value_heads=raw["linear_num_value_heads"],
+        key_dim=raw["linear_key_head_dim"],
+        value_dim=raw["linear_value_head_dim"],
+        conv_length=raw["linear_conv_kernel_dim"],
+        by_key_head=False,
+    )
+    return {
+        "qk_norm": "head",
+        "attention_gate": True,
+        "recurrent": shape if recurrent else None,
+        "recurrent_layers": recurrent,
+        "unattended": recurrent,
+    }
+
+
+def qwen3_5_moe(raw: Raw) -> dict[str, Any]:
+    return qwen3_5(raw) | qwen_moe(raw)
+
+
+def qwen3_next(raw: Raw) -> dict[str, Any]:
+    described = qwen3_5_moe(raw)
+    if (shape := described["recurrent"]) is not None:
+        described["recurrent"] = replace(shape, by_key_head=True)
+    return described

@@ -150,6 +150,7 @@ LLAMA: Names = {"pre_feedforward_layernorm": "post_attention_layernorm"}
 _SHARED = {f"mlp.shared_expert.{part}": f"mlp.shared_experts.{part}" for part in ("gate_proj", "up_proj", "down_proj")}
 _SELECTION = "mlp.router.selection_bias"
 QWEN_MOE: Names = {**LLAMA, "mlp.router": "mlp.gate"}
+QWEN_NEXT: Names = {**QWEN_MOE, "linear_attn.scale_of_values": "linear_attn.norm"}
 DEEPSEEK_MOE: Names = {**QWEN_MOE, **_SHARED, _SELECTION: "mlp.gate.e_score_correction_bias"}
 ERNIE_MOE: Names = {**DEEPSEEK_MOE, _SELECTION: "mlp.moe_statics.e_score_correction_bias"}
 MIXTRAL: Names = {

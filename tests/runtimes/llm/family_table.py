@@ -43,6 +43,10 @@ _NEMOTRON = {
     "head_dim": 16, "mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 12, "n_groups": 2,
     "num_hidden_layers": None,
 }  # fmt: skip
+_DELTA = {
+    "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 12,
+    "linear_value_head_dim": 16,
+}  # fmt: skip
 _PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
 _GPT2 = {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "n_inner": 96}
@@ -83,6 +87,15 @@ ROWS: dict[str, dict[str, Any]] = {
         "moe_shared_expert_intermediate_size": 40,
     },
     "nemotron_h-pattern": _NEMOTRON | {"hybrid_override_pattern": "M-*-", "use_bias": True, "use_conv_bias": False},
+    "qwen3_next": _EXPERTS | _DELTA | {
+        "num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],
+        "shared_expert_intermediate_size": 80, "mlp_only_layers": [3],
+    },
+    "qwen3_next-every_fourth": _EXPERTS | _DELTA | {"num_hidden_layers": 4, "mlp_only_layers": [0, 1, 2, 3]},
+    "qwen3_5_text": _DELTA | {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 6},
+    "qwen3_5_moe_text": _EXPERTS | _DELTA | {
+        "layer_types": ["full_attention", "linear_attention"], "shared_expert_intermediate_size": 80,
+    },
     "olmo2": {},
     "olmo3": _LAYERS,
     "olmoe": _EXPERTS,
@@ -221,6 +234,8 @@ _VISION = {
     "smolvlm": _EYE,
     "qwen2_5_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
     "qwen3_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
+    "qwen3_5": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
+    "qwen3_5_moe": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
     "mistral3": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
 }
 
@@ -231,6 +246,8 @@ def tiny_with_pictures(family: str) -> Any:
     text: dict[str, Any] = _SHAPE | ({"head_dim": 16} if family != "qwen2_5_vl" else {})
     if family == "mistral3":
         text |= {"model_type": "ministral3", **ROWS["ministral3"]}
+    elif family.startswith("qwen3_5"):
+        text |= ROWS[f"{family}_text"]
     elif family in ("idefics3", "smolvlm"):
         text |= {"model_type": "llama"}
     else:

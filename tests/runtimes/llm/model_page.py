@@ -17,6 +17,9 @@ DECODERS = {
     "qwen3": "Qwen 3, Qwen 3 Embedding",
     "qwen3_vl": "Qwen 3-VL (text)",
     "qwen3_moe": "Qwen 3 30B-A3B and 235B-A22B, Qwen 3 Coder",
+    "qwen3_next": "Qwen 3-Next",
+    "qwen3_5_text qwen3_5": "Qwen 3.5 (text)",
+    "qwen3_5_moe_text qwen3_5_moe": "Qwen 3.5 MoE (text)",
     "gemma": "Gemma 1",
     "gemma2": "Gemma 2",
     "gemma3_text gemma3": "Gemma 3 (text)",
@@ -72,7 +75,6 @@ _CLASSIFIERS = {
 }
 _MISSING = {
     "deepseek_v32 mistral4": ("DeepSeek V3.2, Mistral Large 3", "latent attention of another kind"),
-    "qwen3_next qwen3_5": ("Qwen 3-Next, Qwen 3.5", "layers with a recurrent state"),
     "llama4 mllama": ("Llama 4, Llama 3.2 Vision", "chunks of attention, attention to pictures"),
     "gemma3n gemma4": ("Gemma 3n, Gemma 4", "embeddings and keys that layers share"),
     "qwen3_vl_moe": ("Qwen 3-VL MoE", "experts under other names"),
@@ -171,6 +173,9 @@ _SPECIAL = {
     "exaone4": "some layers without positions",
     "lfm2": "short convolutions; computed by torch, not by the C++ step",
     "granitemoehybrid": _RECURRENT,
+    "qwen3_next": f"{_RECURRENT}, experts; no LoRA",
+    "qwen3_5_text qwen3_5": f"{_RECURRENT}; pictures are not read; no LoRA",
+    "qwen3_5_moe_text qwen3_5_moe": f"{_RECURRENT}, experts; pictures are not read; no LoRA",
     "falcon_h1": _RECURRENT,
     "nemotron_h": f"{_RECURRENT}, some with experts",
 }

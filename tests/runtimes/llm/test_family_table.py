@@ -57,7 +57,9 @@ def test_a_family_is_that_of_transformers(tmp_path: Path, row: str) -> None:
     assert_same(save_safetensors(model, tmp_path), model)
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", "mistral3", "idefics3", "smolvlm"])
+@pytest.mark.parametrize(
+    "family", ["qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe", "mistral3", "idefics3", "smolvlm"]
+)
 def test_a_model_that_also_sees_is_served_for_its_text(tmp_path: Path, family: str) -> None:
     model = tiny_with_pictures(family)
     assert_same(save_safetensors(model, tmp_path), model)
@@ -101,6 +103,19 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("falcon_h1", {"ssm_out_multiplier": 0.0}, "multiplier of recurrent layers is 0.0"),
     ("nemotron_h", {"layers_block_type": None, "hybrid_override_pattern": "MX"}, "'MX', which is not letters of"),
     ("nemotron_h", {"layers_block_type": ["mamba", "conv"]}, "is not 2 times linear_attention, full_attention, mlp"),
+    ("qwen3_next", {"linear_num_key_heads": 4}, "6 value heads cannot share 4 key heads evenly"),
+    (
+        "qwen3_next",
+        {"linear_key_head_dim": 16},
+        r"in_proj_qkvz\.weight is \[240, 64\]; the configuration requires \[256,",
+    ),
+    ("qwen3_next", {"linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim less one is 0"),
+    ("qwen3_next", {"layer_types": None, "full_attention_interval": 0}, "full_attention_interval is 0"),
+    (
+        "qwen3_next",
+        {"num_attention_heads": 2},
+        r"q_proj\.weight is \[256, 64\]; the configuration requires \[128, 64\]",
+    ),
     ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is not supported for nemotron_h"),
     ("nemotron_h", {"moe_shared_expert_intermediate_size": 48}, r"shared_experts\.up_proj\.weight is \[40, 64\]"),
     ("granitemoehybrid", {"time_step_limit": [0, "wide"]}, "time_step_limit is .*, which is not two numbers"),
@@ -176,6 +191,24 @@ def test_an_adapter_of_latent_attention_is_refused(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(save_safetensors(tiny("deepseek_v3"), tmp_path))
     with pytest.raises(UnsupportedModel, match="adapters of models with latent attention are not supported"):
         read_adapter(tmp_path, checkpoint.adapter_base)
+
+
+def test_an_adapter_of_gated_attention_is_refused(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(save_safetensors(tiny("qwen3_5_text"), tmp_path))
+    with pytest.raises(UnsupportedModel, match="adapters of models with gated attention are not supported"):
+        read_adapter(tmp_path, checkpoint.adapter_base)
+
+
+@pytest.mark.parametrize("how", [{"weights": "int8"}, {"weights": "int4"}, {"kv": torch.int8}], ids=repr)
+@pytest.mark.parametrize("row", ["granitemoehybrid-dense", "falcon_h1", "qwen3_5_text"])
+def test_recurrent_layers_of_fewer_bits_stay_near(tmp_path: Path, row: str, how: dict[str, Any]) -> None:
+    reference = tiny(row)
+    folder, weights = save_safetensors(reference, tmp_path), how.get("weights", "auto")
+    given = logits(load_model(folder, dtype="float32", device="cpu", weights=weights), CUTS, how.get("kv"))
+    with torch.inference_mode():
+        expected = reference(torch.tensor([PROMPT])).logits[0]
+    error = (given - expected).abs().mean() / expected.std()
+    assert 1e-5 < error < (0.5 if weights == "int4" else 0.05)
 
 
 def test_experts_in_mxfp4_are_those_of_the_file(tmp_path: Path) -> None:

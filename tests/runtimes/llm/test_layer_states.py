@@ -24,7 +24,16 @@ from tests.runtimes.llm.reference import assert_greedy, save_safetensors
 from tests.support.llm_engines import answers, run
 
 BLOCK, NEW = 16, 20
-ROWS = ["lfm2", "lfm2-biased", "deepseek_v3", "granitemoehybrid", "granitemoehybrid-dense", "falcon_h1", "nemotron_h"]
+ROWS = [
+    "lfm2",
+    "lfm2-biased",
+    "deepseek_v3",
+    "granitemoehybrid",
+    "granitemoehybrid-dense",
+    "falcon_h1",
+    "nemotron_h",
+    "qwen3_5_text",
+]
 TEXT = [(7 * i + i * i // 5) % 250 for i in range(150)]
 PROMPTS = [TEXT[at : at + length] for at, length in enumerate((1, 2, 15, 16, 17, 48, 65, 120))]
 
@@ -157,7 +166,7 @@ def test_refused_proposals_change_no_answer(case: Case, right: int, monkeypatch:
 
 # ── states of recurrent layers ────────────────────────────────────────────────────────────────────────
 
-RECURRENT = [row for row in ROWS if row.startswith(("granitemoehybrid", "falcon", "nemotron"))]
+RECURRENT = [row for row in ROWS if row.startswith(("granitemoehybrid", "falcon", "nemotron", "qwen"))]
 
 
 @pytest.fixture(scope="module", params=RECURRENT)
