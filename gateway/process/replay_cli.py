@@ -29,6 +29,7 @@ from gateway.features.replay.traces import TracedTraffic, trace_of
 from gateway.process.replay_pool import pool_gateway, pool_of
 from gateway.state.errors import StateConfigError
 from gateway.terminal import counted
+from gateway.traffic.fleet.member import FleetError
 
 
 def replay(
@@ -62,7 +63,7 @@ def replay(
             status = _send(task, settings, record_key_env, model, as_json=json)
         else:
             status = _export(task, record_key_env)
-    except (ConfigError, StateConfigError, RecordError, StartError, ValueError, OSError) as error:
+    except (ConfigError, StateConfigError, RecordError, FleetError, StartError, ValueError, OSError) as error:
         stop(str(error))
     raise typer.Exit(status)
 
@@ -72,7 +73,8 @@ def _decide(task: options.Task, config: Path, key_env: str | None, *, as_json: b
     assert task.folder is not None
     expectations = [Expectation.parse(written) for written in task.expect]
     settings = load(config)
-    records = Records(task.folder, record_key(settings, key_env))
+    # Only guards read texts.
+    records = Records(task.folder, record_key(settings, key_env), contents=bool(settings.guards))
     with _progress(records) as advanced:
         report = replay_policies(records, settings, advanced)
     report.notes += _torn(records.torn)

@@ -131,15 +131,17 @@ def _replayed(order: DraftOrder, reading: Reading, placeholders: Placeholders) -
         )
     assert order.record is not None
     try:
-        report = replay_policies(_recent(order.record), reading.config)
+        report = replay_policies(_recent(order.record, contents=bool(reading.config.guards)), reading.config)
     except RecordError as error:
         return _refused(409, "no_record", str(error))
+    except FleetError as error:  # a guard whose engine or file is not here
+        return _refused(422, "invalid_config", str(error))
     return _json(200, {**_hidden(report.as_json(), reading, placeholders), "since": order.record.since})
 
 
-def _recent(source: RecordedSource) -> Iterator[RecordedRequest]:
+def _recent(source: RecordedSource, *, contents: bool) -> Iterator[RecordedRequest]:
     """The recorded requests since a time. Segments that ended before it are not read."""
-    records = Records(Path(source.folder), RecordKey(source.key))
+    records = Records(Path(source.folder), RecordKey(source.key), contents=contents)
     since = source.since * 1e9
     for path in records.paths:
         if path.stat().st_mtime >= source.since:

@@ -24,7 +24,7 @@ LARGE = 256 * 1024
 """Bytes of a request that is examined in a thread."""
 _SLOWER = 16
 """How much longer personal data takes to be found than words: a smaller request goes to a thread."""
-_NO_TEXTS = frozenset(
+NO_TEXTS = frozenset(
     (
         "model", "stream", "stream_options", "user", "metadata", "safety_identifier", "prompt_cache_key", "tool_choice",
         "service_tier", "modalities", "reasoning_effort", "encoding_format", "store", "include", "truncation",
@@ -106,7 +106,7 @@ def _changed(fields: Fields, guard: Examining) -> Fields:
     read: Fields = {}
     for name, raw in fields.items():
         view = memoryview(raw)
-        if name in _NO_TEXTS:
+        if name in NO_TEXTS:
             if name in _LABELS and (value := _masked_label(view, guard)) is not None:
                 changed[name] = Raw(value)
             continue

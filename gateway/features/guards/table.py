@@ -75,7 +75,7 @@ class GuardTable:
             for guard in config.guards
             if isinstance(guard, PersonalGuardConfig) and guard.recogniser is not None
         }
-        self._rules = {guard.name: _compiled(guard) for guard in config.guards if guard.name not in self._judges}
+        self._rules = {guard.name: compiled(guard) for guard in config.guards if guard.name not in self._judges}
         self._sets: dict[tuple[str, ...], GuardSet] = {}
         self._by_place: dict[tuple[object, ...], GuardSet | None] = {}
         self._exempting = any(guard.exempt.roles or guard.exempt.keys for guard in config.guards)
@@ -180,7 +180,8 @@ def _examines(guard: NamedGuardConfig, side: Side) -> bool:
     return side in guard.on and not (side == "prompt" and guard.restores)
 
 
-def _compiled(guard: NamedGuardConfig) -> list[Rule]:
+def compiled(guard: NamedGuardConfig) -> list[Rule]:
+    """The rules of a guard. Raises `FleetError`."""
     try:
         return rules_of(guard, 0)
     except EngineMissing as error:

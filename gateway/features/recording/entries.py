@@ -36,6 +36,24 @@ class Usages(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cache_write_tokens: int = 0
 
 
+class RecordedVerdict(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a guard did about the texts that it has found in one side of a request."""
+
+    guard: str
+    action: str
+    """That of the guard, or `error` for texts that it could not judge."""
+    mode: str
+    on: str
+    texts: int = 1
+
+    @property
+    def hides(self) -> bool:
+        """Whether the record cannot have what was found."""
+        if self.mode != "enforce":
+            return False
+        return self.action == "mask" or self.action == "replace" or (self.action == "block" and self.on == "answer")
+
+
 class RecordEntry(msgspec.Struct, array_like=True, gc=False):
     """One request. Times are Unix seconds, or seconds since the arrival."""
 
@@ -100,6 +118,7 @@ class RecordEntry(msgspec.Struct, array_like=True, gc=False):
     end: float = 0.0
     queued: float = 0.0
     cached: str = ""
+    guards: tuple[RecordedVerdict, ...] = ()
 
 
 class Content(msgspec.Struct, array_like=True, gc=False):

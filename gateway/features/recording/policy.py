@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import Forbidden, NotFound
+from config.checks.guards import words_of
 from config.schema.config import Config
+from config.schema.guards import NamedGuardConfig, WordsGuardConfig
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from gateway.features.explain.why import Policy
@@ -165,8 +167,21 @@ class RecordedPolicy:
             parts[f"price {model.name}"] = None if model.price is None else model.price.model_dump_json()
         for tenant in self.config.tenants:
             parts[f"tenant {tenant.name}"] = tenant.models
+            parts[f"guards {tenant.name}"] = tenant.guards
             parts[f"limits {tenant.name}"] = [limit.model_dump_json() for limit in tenant.limit_list()]
+        for guard in self.config.guards:
+            parts[f"guard {guard.name}"] = guard.model_dump_json(), _listed(guard)
         return {name: hashlib.blake2b(repr(part).encode(), digest_size=8).hexdigest() for name, part in parts.items()}
+
+
+def _listed(guard: NamedGuardConfig) -> list[str]:
+    """The words of a guard's file, which are not part of the configuration."""
+    if not isinstance(guard, WordsGuardConfig) or guard.file is None:
+        return []
+    try:
+        return words_of(guard.file)
+    except (OSError, ValueError):  # it has changed since the file was checked
+        return []
 
 
 def pools_of(decision: Decision) -> tuple[str, ...]:

@@ -17,7 +17,15 @@ from msgspec.structs import replace
 from config.schema.config import Config
 from config.schema.telemetry import RecordConfig
 from gateway.features.recording import contents, entries, segments
-from gateway.features.recording.entries import FEATURES, Content, Holder, PolicyFrame, RecordEntry, Usages
+from gateway.features.recording.entries import (
+    FEATURES,
+    Content,
+    Holder,
+    PolicyFrame,
+    RecordedVerdict,
+    RecordEntry,
+    Usages,
+)
 from gateway.features.recording.policy import NOT_FOUND, Predicted, RecordedPolicy, StandIns, pools_of
 from gateway.features.recording.sample import Draft, Sample
 from gateway.features.recording.segments import CONTENTS, ENTRIES, POLICY, RecordKey, SegmentWriter
@@ -292,6 +300,8 @@ class TrafficRecorder:
             entry.first_byte = trace.first_chunk - record.started
         entry.end, entry.queued = record.ended - record.started, trace.queue_seconds
         entry.cached = (cached(trace.events) or "") if trace.events else ""
+        if record.guards:
+            entry.guards = tuple(RecordedVerdict(*verdict, count) for verdict, count in record.guards.items())
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────
 

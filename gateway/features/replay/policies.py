@@ -7,7 +7,7 @@ is reduced to that share of its amount.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from adapters.errors import LimitExceeded
@@ -16,6 +16,7 @@ from config.schema.rollout import RolloutConfig
 from gateway.auth.keys import Principal
 from gateway.features.recording.entries import PolicyFrame, RecordEntry
 from gateway.features.recording.policy import Predicted, RecordedPolicy, subject_of
+from gateway.features.replay.guarding import Change, GuardReplay
 from gateway.features.replay.outcomes import Comparer, cost_of, recorded_outcome
 from gateway.features.replay.records import RecordedRequest
 from gateway.features.replay.report import Report
@@ -37,6 +38,8 @@ class LimitedRequest(NamedTuple):
     entry: RecordEntry
     principal: Principal
     decided: Predicted
+    guards: Sequence[Change] = ()
+    """The changed verdicts of guards."""
 
 
 class _Means:
@@ -116,7 +119,7 @@ class SimulatedLimits:
         return None
 
     def _refuses(self, request: LimitedRequest) -> bool:
-        entry, principal, decided = request
+        entry, principal, decided, _ = request
         now = self._now = max(self._now, entry.decided or entry.arrival / 1e9)
         while self._running and self._running[0][0] <= now:
             at, _, reservation, amounts, cost = heapq.heappop(self._running)
@@ -166,16 +169,19 @@ class SimulatedLimits:
 def replay_policies(
     requests: Iterable[RecordedRequest], config: Config, advanced: Callable[[int], None] = lambda _: None
 ) -> Report:
-    """Decide each request under a configuration. Raises `RecordError`.
+    """Decide each request under a configuration. Raises `RecordError`, and `FleetError` for a guard that cannot be
+    compiled.
 
     Requests whose limits changed are held until all are read, because limits depend on the order of time.
     """
     policy, report = RecordedPolicy(config), Report()
+    guarding = GuardReplay(policy)
     comparers: dict[int, tuple[PolicyFrame, Comparer]] = {}
     principals: dict[int, tuple[object, Principal]] = {}
     limited: list[tuple[LimitedRequest, Comparer]] = []
     share = 1.0
-    for number, (entry, holder, frame, _) in enumerate(requests):
+    for number, request in enumerate(requests):
+        entry, holder, frame, _ = request
         if not number % EACH:
             advanced(number)
         share = frame.share
@@ -188,12 +194,14 @@ def replay_policies(
         comparer, principal = one[1], cached[1]
         decided = comparer.decision(entry, principal)
         model = decided.configured or entry.configured
+        verdicts = guarding.changes(request, decided, principal)
         if not decided.refused and comparer.limits_changed(principal.tenant, model):
-            limited.append((LimitedRequest(entry, principal, decided), comparer))
+            limited.append((LimitedRequest(entry, principal, decided, verdicts), comparer))
             continue
         before = recorded_outcome(entry)
-        report.add(entry, before, comparer.outcome(entry, before, decided, None))
+        report.add(entry, before, comparer.outcome(entry, before, decided, None), verdicts)
     _replay_limited(limited, policy, share, report)
+    report.notes += guarding.notes()
     missing = sorted((policy.read_headers | policy.sticky_headers) - _recorded_headers(comparers.values()))
     if missing and report.requests:
         report.notes.append(f"Not in the record, so absent here: the headers {', '.join(missing)}.")
@@ -208,7 +216,8 @@ def _replay_limited(
     for request, refused in limits.run([request for request, _ in limited]):
         entry = request.entry
         before = recorded_outcome(entry)
-        report.add(entry, before, comparers[id(entry)].outcome(entry, before, request.decided, refused))
+        after = comparers[id(entry)].outcome(entry, before, request.decided, refused)
+        report.add(entry, before, after, () if refused else request.guards)
     if limited:
         report.notes.append(f"The limits of {len(limited):,} requests changed, and were simulated.")
     if limits.ignored:

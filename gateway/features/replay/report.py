@@ -3,7 +3,7 @@
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
@@ -16,7 +16,7 @@ from gateway.terminal import plain
 
 MOST_MOVES = 20
 """Lines of the table of moves."""
-DECIDED = ("changed", "pool", "arm", "refused", "admitted", "failed", "cost")
+DECIDED = ("changed", "pool", "arm", "refused", "admitted", "failed", "guards", "cost")
 """Counts of a replay of policies."""
 SENT = ("failed", "status", "differing", "late")
 """Counts of a replay that sends requests."""
@@ -32,7 +32,7 @@ class Report:
     def __init__(self) -> None:
         self.requests = 0
         self.counts: Counter[str] = Counter()
-        """Requests by the kind of change: `changed`, `pool`, `arm`, `refused`, `admitted`, `failed`, `cost`."""
+        """Requests by the kind of change: one of `DECIDED`."""
         self.moves: Counter[tuple[str, str, str, str]] = Counter()
         """By model, kind, and the two values."""
         self.before: Counter[str] = Counter()
@@ -42,21 +42,31 @@ class Report:
         """Requests whose recorded decision is taken, because their facts do not reproduce it."""
         self.notes: list[str] = []
 
-    def add(self, entry: RecordEntry, before: RequestOutcome, after: RequestOutcome) -> None:
-        """Compare two outcomes of a request."""
+    def add(
+        self,
+        entry: RecordEntry,
+        before: RequestOutcome,
+        after: RequestOutcome,
+        guards: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Compare two outcomes of a request. `guards` are the verdicts that differ."""
         self.requests += 1
         self.undecided += not entry.reproduces
         if before.cost is not None:
             self.before[before.cost.currency] += before.cost.picos
         if after.cost is not None:
             self.after[after.cost.currency] += after.cost.picos
-        if before == after:
+        if before == after and not guards:
             return
-        changed = False
+        model = entry.configured or entry.model or "–"
+        for old, new in guards:
+            self.moves[model, "guards", old, new] += 1
+        if changed := bool(guards):
+            self.counts["guards"] += 1
         for kind, old, new in _changes(before, after):
             changed = True
             self.counts[kind] += 1
-            self.moves[entry.configured or entry.model or "–", kind, old, new] += 1
+            self.moves[model, kind, old, new] += 1
         self.counts["changed"] += changed
 
     def share(self, kind: str) -> float:
@@ -68,10 +78,9 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
-        kinds = ("changed", "pool", "arm", "refused", "admitted", "failed", "cost")
         return {
             "requests": self.requests,
-            **{kind: self.counts[kind] for kind in kinds},
+            **{kind: self.counts[kind] for kind in DECIDED},
             "spend": {
                 currency: {"before": self.before[currency] / PICOS, "after": self.after[currency] / PICOS}
                 for currency in sorted(self.before.keys() | self.after.keys())
@@ -90,7 +99,7 @@ class Report:
         table.add_column("change")
         table.add_column("requests", justify="right")
         table.add_column("share", justify="right")
-        for kind in ("changed", "pool", "arm", "refused", "admitted", "failed"):
+        for kind in DECIDED[:-1]:
             table.add_row(kind, f"{self.counts[kind]:,}", f"{self.share(kind):.2%}")
         for currency in sorted(self.before.keys() | self.after.keys()):
             spent, spends = self.before[currency] / PICOS, self.after[currency] / PICOS
