@@ -9,6 +9,7 @@ from config.schema.pool import PoolConfig
 from config.schema.protocols.bus import BusProtocol
 from config.schema.protocols.language import PromptProtocol
 from config.schema.runtimes.bundled import EXTRAS, CodeRuntime, LlmRuntime, TensorRuntime
+from config.stores import address_of, folder_of
 
 _WITH_LIBRARIES = ("template", "rerank", "judge", "decode", "tokenize", "detokenize")
 """The kinds of nodes that always need the extra of pipelines."""
@@ -57,6 +58,8 @@ def _of_pool(pool: PoolConfig) -> Iterator[str]:
     if isinstance(runtime, TensorRuntime):
         for name in runtime.bundled:
             yield from EXTRAS[name]
+        if any(folder_of(each) is None and address_of(each).bucket for each in runtime.repository):
+            yield "stores"
     if isinstance(pool.protocol, BusProtocol):
         yield from (endpoint.url.partition(":")[0].partition("+")[0] for endpoint in pool.endpoints)
     if pool.protocol.name.endswith("-grpc"):

@@ -13,11 +13,16 @@ _ARCHIVES: Final[Mapping[str, Literal["tar", "zip"]]] = {
     ".tar.gz": "tar", ".tgz": "tar", ".tar.bz2": "tar", ".tar.xz": "tar", ".tar": "tar", ".zip": "zip",
 }  # fmt: skip
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+_BUCKETS: Final = ("s3", "gs", "az")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,221}")
 _SHA256 = re.compile(r"sha256=([0-9a-fA-F]{64})")
 FORMS: Final[Mapping[str, str]] = {
     "file": "file:///FOLDER or file:///PATH.tar.gz",
     "http": "http://HOST/PATH.tar.gz",
     "https": "https://HOST/PATH.tar.gz",
+    "s3": "s3://BUCKET/FOLDER",
+    "gs": "gs://BUCKET/FOLDER",
+    "az": "az://CONTAINER/FOLDER",
 }
 """The form of an address of each scheme."""
 
@@ -32,7 +37,8 @@ class StoreAddress(NamedTuple):
     """The name of the model, if the place has one model and no folders of models."""
     url: str = ""
     path: str = ""
-    """The path of an archive on the disk."""
+    """The path of an archive on the disk, or that of a folder or archive in a bucket."""
+    bucket: str = ""
     archive: Literal["", "tar", "zip"] = ""
     digest: str = ""
     """`sha256:HEX` that an archive must have; empty if the address has none."""
@@ -66,6 +72,8 @@ def address_of(text: str) -> StoreAddress:
     if "@" in parts.netloc:
         raise ValueError("an address has no user name and no password: write a credential")
     ending = _archive(parts.path)
+    if scheme in _BUCKETS:
+        return _in_bucket(text, parts, ending)
     if not ending:
         raise ValueError(f"expected {FORMS[scheme]}: the endings of archives are {', '.join(_ARCHIVES)}")
     digest = _digest(parts.fragment)
@@ -77,6 +85,18 @@ def address_of(text: str) -> StoreAddress:
         raise ValueError(f"expected {FORMS[scheme]}")
     url = text.partition("#")[0]
     return StoreAddress(scheme, text, name, url=url, archive=_ARCHIVES[ending], digest=digest)
+
+
+def _in_bucket(text: str, parts: SplitResult, ending: str) -> StoreAddress:
+    path = unquote(parts.path).strip("/")
+    if _BUCKET.fullmatch(parts.netloc) is None or parts.query or (parts.fragment and not ending):
+        raise ValueError(f"expected {FORMS[parts.scheme]} or {FORMS[parts.scheme]}.tar.gz")
+    if any(part in ("", ".", "..") for part in path.split("/")) and path:
+        raise ValueError("a folder of a bucket has no empty part, no . and no ..")
+    name = path.rpartition("/")[2].removesuffix(ending) or parts.netloc
+    kind: Literal["", "tar", "zip"] = _ARCHIVES[ending] if ending else ""
+    digest = _digest(parts.fragment)
+    return StoreAddress(parts.scheme, text, name, path=path, bucket=parts.netloc, archive=kind, digest=digest)
 
 
 def check_repository(text: str) -> str:

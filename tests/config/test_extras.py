@@ -40,6 +40,11 @@ def test_the_bundled_models_are_those_of_the_catalogue() -> None:
             },
             {"tensor", "pipelines", "torch", "embeddings"},
         ),
+        (
+            {"pools": [{"name": "gpu", "runtime": {"kind": "tensor", "repository": ["m", "s3://bucket/models"]}}]},
+            {"tensor", "stores"},
+        ),
+        ({"pools": [{"name": "gpu", "runtime": {"kind": "tensor", "repository": "https://h/m.zip"}}]}, {"tensor"}),
         ({"pools": [{**GPU, "protocol": "oip-grpc"}]}, {"grpc"}),
         ({"pools": [{"name": "gpu", "discover": {"dns": "models.example.org:80"}}]}, {"discovery"}),
         ({"state": {"redis": "redis://127.0.0.1"}}, {"redis"}),

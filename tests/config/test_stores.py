@@ -41,6 +41,13 @@ def test_a_folder_is_a_path_or_a_file_url(text: str, folder: str) -> None:
         "https://h:x/m.zip",
         "https://h/a b.zip",
         "file:///m#sha256=1",
+        "s3://",
+        "s3://UPPER/x",
+        "s3://bucket/a//b",
+        "s3://bucket/../x",
+        "s3://bucket/x?y=1",
+        "s3://key:secret@bucket/x",
+        "gs://bucket/folder#sha256=" + "0" * 64,
     ],
 )
 def test_an_address_that_cannot_be_read_is_refused(text: str) -> None:
@@ -72,9 +79,13 @@ def test_a_repository_that_cannot_be_read_is_an_error_of_the_file(repository: ob
         ("HTTPS://h:8443/wine.tgz?X-Signature=1", "wine", "tar"),
         ("http://h/wine%20red.zip", "wine red", "zip"),
         ("file:///srv/wine.tar", "wine", "tar"),
+        ("s3://bucket", "bucket", ""),
+        ("s3://bucket/models/wine/", "wine", ""),
+        ("gs://bucket/models/wine.tar.gz", "wine", "tar"),
+        ("az://container/wine.zip", "wine", "zip"),
     ],
 )
-def test_an_archive_is_pulled_and_names_its_model(text: str, name: str, archive: str) -> None:
+def test_a_place_is_pulled_and_may_name_its_model(text: str, name: str, archive: str) -> None:
     assert folder_of(text) is None
     address = address_of(text)
     assert (address.name, address.archive) == (name, archive)
