@@ -15,6 +15,7 @@ _ARCHIVES: Final[Mapping[str, Literal["tar", "zip"]]] = {
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _BUCKETS: Final = ("s3", "gs", "az")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,221}")
+_HUB = re.compile(r"/([\w.-]{1,96})(?:@([^/@]{1,255}))?(?:/(.*))?")
 _SHA256 = re.compile(r"sha256=([0-9a-fA-F]{64})")
 FORMS: Final[Mapping[str, str]] = {
     "file": "file:///FOLDER or file:///PATH.tar.gz",
@@ -23,6 +24,7 @@ FORMS: Final[Mapping[str, str]] = {
     "s3": "s3://BUCKET/FOLDER",
     "gs": "gs://BUCKET/FOLDER",
     "az": "az://CONTAINER/FOLDER",
+    "hf": "hf://ORG/NAME, hf://ORG/NAME@REVISION or hf://ORG/NAME/FOLDER",
 }
 """The form of an address of each scheme."""
 
@@ -37,8 +39,12 @@ class StoreAddress(NamedTuple):
     """The name of the model, if the place has one model and no folders of models."""
     url: str = ""
     path: str = ""
-    """The path of an archive on the disk, or that of a folder or archive in a bucket."""
+    """The path of an archive on the disk, or that of a folder or file in a bucket or a project of the hub."""
     bucket: str = ""
+    project: str = ""
+    """`ORG/NAME` of a project of the hub."""
+    revision: str = ""
+    """A branch, tag or commit."""
     archive: Literal["", "tar", "zip"] = ""
     digest: str = ""
     """`sha256:HEX` that an archive must have; empty if the address has none."""
@@ -69,6 +75,8 @@ def address_of(text: str) -> StoreAddress:
     scheme = parts.scheme
     if scheme not in FORMS:
         raise ValueError(f"repositories have the schemes {', '.join(FORMS)}, and not {scheme[:32]!r}")
+    if scheme == "hf":
+        return _of_hub(text, parts)
     if "@" in parts.netloc:
         raise ValueError("an address has no user name and no password: write a credential")
     ending = _archive(parts.path)
@@ -88,15 +96,30 @@ def address_of(text: str) -> StoreAddress:
 
 
 def _in_bucket(text: str, parts: SplitResult, ending: str) -> StoreAddress:
-    path = unquote(parts.path).strip("/")
+    path = _inner_path(parts.path)
     if _BUCKET.fullmatch(parts.netloc) is None or parts.query or (parts.fragment and not ending):
         raise ValueError(f"expected {FORMS[parts.scheme]} or {FORMS[parts.scheme]}.tar.gz")
-    if any(part in ("", ".", "..") for part in path.split("/")) and path:
-        raise ValueError("a folder of a bucket has no empty part, no . and no ..")
     name = path.rpartition("/")[2].removesuffix(ending) or parts.netloc
     kind: Literal["", "tar", "zip"] = _ARCHIVES[ending] if ending else ""
     digest = _digest(parts.fragment)
     return StoreAddress(parts.scheme, text, name, path=path, bucket=parts.netloc, archive=kind, digest=digest)
+
+
+def _of_hub(text: str, parts: SplitResult) -> StoreAddress:
+    match = _HUB.fullmatch(parts.path)
+    if match is None or re.fullmatch(r"[\w.-]{1,96}", parts.netloc) is None or parts.query or parts.fragment:
+        raise ValueError(f"expected {FORMS['hf']}")
+    revision, path = unquote(match[2] or "main"), _inner_path(match[3] or "")
+    project = f"{text.partition('://')[2].partition('/')[0]}/{match[1]}"
+    return StoreAddress("hf", text, match[1], path=path, project=project, revision=revision)
+
+
+def _inner_path(path: str) -> str:
+    """The path of a folder or file in a bucket or project. Raises `ValueError`."""
+    inner = unquote(path).strip("/")
+    if inner and any(part in ("", ".", "..") for part in inner.split("/")):
+        raise ValueError("a path within a place has no empty part, no . and no ..")
+    return inner
 
 
 def check_repository(text: str) -> str:

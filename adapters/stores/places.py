@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adapters.stores.http import Http
+from adapters.stores.hub import HubProject
 from adapters.stores.local import LocalArchive
 from adapters.stores.source import ObjectSource, StoreError
 from adapters.stores.web import WebArchive
@@ -22,4 +23,6 @@ def source_of(address: StoreAddress) -> ObjectSource:
                 raise
             raise StoreError(f"obstore is not installed: {installing('stores')}") from None
         return BucketSource(address)
+    if address.project:
+        return HubProject(address)
     return WebArchive(address, Http())

@@ -47,6 +47,11 @@ def test_a_folder_is_a_path_or_a_file_url(text: str, folder: str) -> None:
         "s3://bucket/../x",
         "s3://bucket/x?y=1",
         "s3://key:secret@bucket/x",
+        "hf://org",
+        "hf://org/name@",
+        "hf://org/name/../x",
+        "hf://org/name?x=1",
+        "hf://org@x/name",
         "gs://bucket/folder#sha256=" + "0" * 64,
     ],
 )
@@ -83,6 +88,8 @@ def test_a_repository_that_cannot_be_read_is_an_error_of_the_file(repository: ob
         ("s3://bucket/models/wine/", "wine", ""),
         ("gs://bucket/models/wine.tar.gz", "wine", "tar"),
         ("az://container/wine.zip", "wine", "zip"),
+        ("hf://Org/Name", "Name", ""),
+        ("hf://org/name@refs%2Fpr%2F1/onnx/model.onnx", "name", ""),
     ],
 )
 def test_a_place_is_pulled_and_may_name_its_model(text: str, name: str, archive: str) -> None:
