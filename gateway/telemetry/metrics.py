@@ -10,6 +10,7 @@ kind from a fixed list. A client's text is never a label.
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -83,6 +84,7 @@ class Metrics(Collector):
         self._refused: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
         self._guards: Counter[tuple[str, str, str, str]] = Counter()  # by guard, action, mode, side
+        self._judged: defaultdict[str, Histogram] = defaultdict(partial(Histogram, SECONDS))  # by guard
         self.recent = RecentTraffic()
         """What ended in the last minutes, for the console."""
         self.tenants = TenantLabels()
@@ -134,6 +136,8 @@ class Metrics(Collector):
             self._refusals[refusal] += 1
         if record.guards:
             self._guards.update(record.guards)
+        for guard, seconds in record.guard_seconds or ():
+            self._judged[guard].observe(seconds, record.exported)
         for unit, per in record.shadowed:
             self._shadowed[tenant, unit, per] += 1
 
@@ -240,4 +244,9 @@ class Metrics(Collector):
             "headrace_overhead_seconds", "The gateway's own part of the time to the first chunk."
         )
         overhead.add_metric([], self._overhead.buckets(), self._overhead.sum)
-        yield from (duration, first_chunk, overhead)
+        judged = HistogramMetricFamily(
+            "headrace_guard_verdict_seconds", "Time of a verdict of a guard that judges.", labels=("guard",)
+        )
+        for guard, seconds in self._judged.items():
+            judged.add_metric([guard], seconds.buckets(), seconds.sum)
+        yield from (duration, first_chunk, overhead, judged)

@@ -62,9 +62,9 @@ class Record:
 
     __slots__ = (
         "allowances", "arm", "client", "cost", "decision", "draft", "draws", "early", "ended", "endpoint", "error",
-        "explanation", "exported", "feedback_id", "guarding", "guards", "ignored", "in_conversation", "is_personal",
-        "key", "lineage", "model", "of_batch", "operation", "personal", "pool", "previous", "reason", "relay",
-        "request_id", "rng", "roles", "sealed", "shadowed", "started", "status", "stored", "stream", "team",
+        "explanation", "exported", "feedback_id", "guard_seconds", "guarding", "guards", "ignored", "in_conversation",
+        "is_personal", "key", "lineage", "model", "of_batch", "operation", "personal", "pool", "previous", "reason",
+        "relay", "request_id", "rng", "roles", "sealed", "shadowed", "started", "status", "stored", "stream", "team",
         "tenant", "time", "trace", "usage", "user", "withheld",
     )  # fmt: skip
 
@@ -121,6 +121,8 @@ class Record:
         """The usage and the cost of guards that call models; None if none has."""
         self.guards: dict[tuple[str, str, str, str], int] | None = None
         """How often guards have found a text: by name, action, mode and side. None if none has."""
+        self.guard_seconds: list[tuple[str, float]] | None = None
+        """The time of each verdict of a guard that judges, by its name; None if none has judged."""
         self.early: EarlyHold | None = None
         """The reservation while the body is received and the model is unknown."""
         self.feedback_id = ""

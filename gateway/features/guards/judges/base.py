@@ -75,6 +75,13 @@ class GuardCalls:
         """Whether the request itself has no more time."""
         return self.left < SOON
 
+    def took(self, guard: str, seconds: float) -> None:
+        """Note the time of a verdict."""
+        record = self.exchange.record
+        if record.guard_seconds is None:
+            record.guard_seconds = []
+        record.guard_seconds.append((guard, seconds))
+
     async def call(self, model: str, request: ModelRequest, timeout: float) -> Answer:
         """The whole answer of a model within so many seconds. Raises `InferenceError`.
 

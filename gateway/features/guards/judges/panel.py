@@ -88,7 +88,7 @@ class Panel:
         if not given or not judges:
             return
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._verdict(each.judge, given, acts=each.guard.acts)) for each in judges]
+            tasks = [group.create_task(self._verdict(each, given)) for each in judges]
         for each, task in zip(judges, tasks, strict=True):
             verdict = task.result()
             if isinstance(verdict, bool):
@@ -103,8 +103,9 @@ class Panel:
                 error.detail = f"{each.guard.name}: {verdict.reason}"
                 raise error
 
-    async def _verdict(self, judge: Judge, texts: Sequence[str], *, acts: bool) -> bool | Unjudged:
+    async def _verdict(self, each: GuardJudge, texts: Sequence[str]) -> bool | Unjudged:
         """Whether one of the texts is found, or why that is not known."""
+        judge = each.judge
         clock, breaker = self._calls.clock, judge.breaker
         if not breaker.allows(clock()):
             return Unjudged("it has failed too often, and rests")
@@ -112,23 +113,25 @@ class Panel:
         if len(windows) > MOST_WINDOWS:
             reason = f"the text has {len(windows)} windows, and {MOST_WINDOWS} at most are judged"
             return Unjudged(reason, self._side.too_long())
-        breaker.begin(clock())
+        breaker.begin(begun := clock())
         try:
-            verdicts = await self._each(judge, windows, acts=acts)
+            verdicts = await self._each(judge, windows, acts=each.guard.acts)
         except BaseException:
             breaker.abandoned(clock())
             raise
-        failures = [each for each in verdicts if isinstance(each, InferenceError)]
+        finally:
+            self._calls.took(each.guard.name, clock() - begun)
+        failures = [verdict for verdict in verdicts if isinstance(verdict, InferenceError)]
         if len(failures) < len(verdicts):
             breaker.success(clock())
-        elif any(self._blames(each) for each in failures):
+        elif any(map(self._blames, failures)):
             breaker.failure(clock())
         else:
             breaker.abandoned(clock())
         if True in verdicts or not failures:
             return True in verdicts
-        own = (self._own(each) for each in failures)
-        return Unjudged(failures[0].message, next((each for each in own if each is not None), None))
+        own = (error for error in map(self._own, failures) if error is not None)
+        return Unjudged(failures[0].message, next(own, None))
 
     async def _each(self, judge: Judge, windows: Sequence[str], *, acts: bool) -> list[bool | InferenceError]:
         """The verdict of each window, or its failure, until one is found: no failure may hide that.

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client import generate_latest
 
 from adapters.answer import Answer
 from adapters.call import Call
@@ -12,7 +13,7 @@ from adapters.errors import DeadlineError
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelRequest
 from gateway.features.guards.judges.base import FAILURES
-from tests.support.gateways import chat
+from tests.support.gateways import Rig, chat
 from tests.support.guarding import BODIES, received
 from tests.support.judging import BY_CHAT, FORBIDDEN, FailingOn, Judging, answer, judged, prompt_of
 
@@ -20,6 +21,10 @@ FAIL: dict[str, dict[str, Any]] = {
     "broken": {"judge": {"fails": True}, "guard": {}},
     "slow": {"judge": {"latency": 30.0}, "guard": {"timeout": "50ms"}},
 }
+
+
+def exposed(one: Rig) -> bytes:
+    return bytes(generate_latest(one.core.telemetry.metrics.registry))
 
 
 @pytest.mark.parametrize("side", ["prompt", "answer"])
@@ -62,6 +67,16 @@ async def test_a_breaker_stops_the_calls() -> None:
     responses = await received(one, "/v1/chat/completions", FAILURES + 3, **prompt_of("a zebra"))
     assert [status for status, _, _ in responses] == [200] * (FAILURES + 3)
     assert len(judge.calls) <= FAILURES
+    assert b'headrace_guard_verdict_seconds_count{guard="g"} %d.0' % FAILURES in exposed(one)
+    one.assert_idle()
+
+
+async def test_the_time_of_each_verdict_is_measured() -> None:
+    one = judged(answer("fine"), Judging(latency=0.02), BY_CHAT)
+    assert b"headrace_guard_verdict_seconds_count" not in exposed(one)
+    assert [status for status, _, _ in await received(one, "/v1/chat/completions", 3)] == [200] * 3
+    assert b'headrace_guard_verdict_seconds_count{guard="g"} 6.0' in exposed(one)  # prompts and answers
+    assert all(seconds > 0.01 for record in one.log.records for _, seconds in record.guard_seconds or ())
     one.assert_idle()
 
 
