@@ -317,7 +317,7 @@ async def test_a_client_that_leaves_while_its_picture_is_computed_gives_its_memo
     model, gate = server.app.model, threading.Event()
     assert model is not None
     assert isinstance(model.pictures, pictures.PictureReader)
-    tower, begun = model.pictures._tower, threading.Event()
+    size, tower, begun = model.pictures._most_bytes, model.pictures._tower, threading.Event()
     rows = tower.rows
 
     def slow(tile: bytes) -> torch.Tensor:
@@ -329,10 +329,10 @@ async def test_a_client_that_leaves_while_its_picture_is_computed_gives_its_memo
     leaving = asyncio.create_task(post(server, CHAT, chat(part(FILE), TEXT)))
     staying = asyncio.create_task(post(server, CHAT, chat(part(FILE), TEXT, cache_salt="other")))
     await until(begun.is_set)
-    await until(lambda: held(server) == 2 * model.pictures._most_bytes)
+    await until(lambda: held(server) == 2 * size)
     assert (await post(server, CHAT, chat(TEXT)))[0] == 200  # a text waits for no picture
     leaving.cancel()
-    await until(lambda: held(server) == model.pictures._most_bytes)
+    await until(lambda: held(server) == size)
     gate.set()
     assert (await staying)[0] == 200
 
