@@ -5,7 +5,7 @@ section.py       the base of every section; sections by their `kind`
 listen.py        `listen`, `http` and `http.cors`
 bus.py           `listen.bus`, and the address of a message broker
 console.py       `console`
-telemetry.py     `traces`, `metrics`, `usage`, `requests`, `record`
+telemetry.py     `traces`, `metrics`, `usage`, `requests`, `record`, and `payload_events` of a model
 state.py         `state` and `stored_responses`
 batches.py       `batches`, and the batches of a pool's provider
 pool.py          `pools`: endpoints, health checks, breakers, TLS

@@ -18,7 +18,7 @@ from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import RolloutArmConfig, RolloutConfig
 from config.schema.section import Conflict, Section
 from config.schema.target import FallbackConfig, SplitConfig, TargetConfig
-from config.schema.telemetry import TraceContentConfig
+from config.schema.telemetry import PayloadEventsConfig, TraceContentConfig
 from config.schema.text import Glob, ModelName, Name, Shape, is_glob
 from config.schema.units import DURATION, Delay, Duration, Percent, Size, format_duration, parse_duration
 from config.schema.when import MatchConfig, Version
@@ -276,6 +276,8 @@ class ClientModelConfig(Section):
     """Inputs and outputs, which the checks of pipelines compare; not compared when absent."""
     explainer: Name | None = None
     """Name of another model that answers ``/v1/models/NAME:explain``."""
+    payload_events: PayloadEventsConfig | None = None
+    """Sends requests and answers as CloudEvents; none when absent."""
     price: PriceConfig | None = None
     """Price of the model, for budgets and reports."""
     guards: tuple[Name, ...] = ()

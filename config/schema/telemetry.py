@@ -1,9 +1,11 @@
-"""The ``metrics``, ``requests``, ``usage``, ``traces`` and ``record`` of the file: what is written about requests."""
+"""The ``metrics``, ``requests``, ``usage``, ``traces`` and ``record`` of the file, and the ``payload_events`` of a
+model: what is written about requests."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from config.schema.bus import BrokerConfig, Topic
 from config.schema.section import Section
 from config.schema.text import Glob, HeaderName, Secret, Shape
 from config.schema.units import Duration, Percent, Size
@@ -181,3 +183,44 @@ class TracesConfig(Section):
     """Longest time of one export."""
     max_queued: int = Field(8192, ge=1, le=1_000_000)
     """Requests whose spans wait for the collector; more are dropped and counted."""
+
+
+SinkUrl = Annotated[
+    str, Shape(r"https?://[^\s/?#@]+(/[^\s?#]*)?", "http://HOST/PATH or https://HOST/PATH, without a user or a query")
+]
+Namespace = Annotated[str, Shape(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a namespace of Kubernetes, such as default")]
+
+
+class PayloadEventsConfig(Section):
+    """Requests and answers as CloudEvents 1.0, in the format of KServe's inference logger. They are sent behind the
+    requests: a receiver that is slow or away loses events, which are counted."""
+
+    to: SinkUrl | None = None
+    """Address of the receiver. Each event is a POST in the binary mode of CloudEvents. Or give a ``broker``."""
+    key: Secret | None = None
+    """Bearer token for the receiver."""
+    timeout: Annotated[Duration, Field(gt=0, le=60)] = 5.0
+    """Longest time of one POST."""
+    broker: BrokerConfig | None = None
+    """Broker of the events, with a ``topic``. Or give an address in ``to``."""
+    topic: Topic | None = None
+    """Topic of the events."""
+    share: Percent = Field(1.0, gt=0, le=1)
+    """Share of requests with events, chosen by chance."""
+    mode: Literal["all", "request", "response"] = "all"
+    """``request`` or ``response``: only these events."""
+    namespace: Namespace = "default"
+    """The attribute ``namespace`` of the events."""
+    redact: tuple[Redaction, ...] = ()
+    """Texts to remove: ``email``, ``phone``, ``card``, ``ip``, or the values at a path of a JSON body. Keys, tokens,
+    passwords and other secrets are removed in any case."""
+
+    @model_validator(mode="after")
+    def _one_receiver(self) -> Self:
+        if (self.to is None) == (self.broker is None):
+            raise ValueError("events go to one receiver: give either `to` or a `broker` with a `topic`")
+        if (self.broker is None) != (self.topic is None):
+            raise ValueError("`broker` and `topic` go together: give both or neither")
+        if self.broker is not None and self.key is not None:
+            raise ValueError("`key` is for the receiver in `to`: a broker has a username and a password")
+        return self

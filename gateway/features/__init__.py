@@ -8,6 +8,7 @@ bus/          messages of brokers as requests
 stored/       OpenAI's stored responses and conversations
 explain/      why a request is routed as it is, and the tests of a policy
 recording/    recorded traffic: a sample of requests, redacted and encrypted
+payloads/     requests and answers of a model as CloudEvents, for other tools
 replay/       recorded traffic under another policy
 rollouts/     gradual moves of requests from one arm of a route to another
 experiments/  values that clients report, and the views of experiments

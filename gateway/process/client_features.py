@@ -22,6 +22,7 @@ from gateway.process.features import (
     has_comparisons,
     has_feedback,
     has_journal,
+    has_payload_events,
     has_shadows,
 )
 from gateway.request.core import Core, Watcher
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # each is imported when it is made
     from gateway.features.experiments.inbox import FeedbackInbox
     from gateway.features.guards.table import GuardTable
     from gateway.features.journal.live import LiveJournal
+    from gateway.features.payloads.plane import PayloadPlane
     from gateway.features.recording.recorder import TrafficRecorder
     from gateway.features.rollouts.live import LiveComparisons
     from gateway.features.rollouts.warm import WarmArms
@@ -86,6 +88,7 @@ class ClientFeatures:
                 lambda config: config.requests is not None, self._requests, f"{_ROOM}.requests.metrics"
             ),
             "record": Feature(lambda config: config.record is not None, self._record),
+            "payload events": Feature(has_payload_events, self._payload_events, f"{_ROOM}.payloads.metrics"),
             "shadows": Feature(has_shadows, self._shadows, f"{_ROOM}.shadow.metrics"),
             "rollouts": Feature(has_comparisons, self._rollouts, f"{_ROOM}.rollouts.warm"),
             "feedback": Feature(has_feedback, self._feedback, f"{_ROOM}.experiments.inbox"),
@@ -129,6 +132,13 @@ class ClientFeatures:
         config = self._config()
         assert config.record is not None
         return TrafficRecorder(config.record)
+
+    @cached_property
+    def payloads(self) -> "PayloadPlane":
+        """The events of requests and answers."""
+        from gateway.features.payloads.plane import PayloadPlane
+
+        return PayloadPlane(self._background)
 
     @cached_property
     def rollouts(self) -> "LiveComparisons":
@@ -226,6 +236,11 @@ class ClientFeatures:
         self._background.run(self.recorder.run, "record")  # until it is closed: it writes what is left then
         return FeatureParts(metrics=[RecordMetrics(self.recorder)])
 
+    def _payload_events(self) -> FeatureParts:
+        from gateway.features.payloads.metrics import PayloadMetrics
+
+        return FeatureParts(metrics=[PayloadMetrics(self.payloads)])
+
     def _shadows(self) -> FeatureParts:
         from gateway.features.shadow.metrics import ShadowMetrics
 
@@ -265,6 +280,10 @@ class ClientFeatures:
         """Load what the features of a configuration need, before it is in force. Returns its embedders. Raises
         `FleetError`."""
         await asyncio.to_thread(self._features.load, config)
+        if has_payload_events(config):
+            from gateway.features.payloads.plane import check_brokers
+
+            await asyncio.to_thread(check_brokers, config)
         embedders: Mapping[str, TokenEmbedder] = {}
         if any(model.embeddings is not None for model in config.models):
             from gateway.features.embeddings import loading
@@ -356,6 +375,8 @@ class ClientFeatures:
         if config.record is not None:
             telemetry.recorder = self.recorder
             self.recorder.configure(config)
+        if has_payload_events(config) or self._is_made("payloads"):
+            self.payloads.configure(config)
         self._features.configure(config)
         self.core.watchers = tuple(self._watchers(config))
 
@@ -369,6 +390,8 @@ class ClientFeatures:
             watchers.append(traced)
         if config.record is not None and config.record.share:
             watchers.append(self.recorder.sample.watch)
+        if has_payload_events(config):
+            watchers.append(self.payloads.watch)
         return watchers
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -405,6 +428,8 @@ class ClientFeatures:
                 exits.callback(self.journal.close)
             if self._is_made("recorder"):
                 exits.push_async_callback(self.recorder.aclose)
+            if self._is_made("payloads"):
+                exits.push_async_callback(self.payloads.aclose)
             if self._is_made("core"):
                 exits.callback(self.core.telemetry.flush)  # the last requests
             if self._is_made("shadows"):

@@ -124,6 +124,11 @@ def calls_models(config: Config) -> bool:
     return any(model.pipeline is not None or any(True for r in model.routes for _ in r.models()) for model in models)
 
 
+def has_payload_events(config: Config) -> bool:
+    """Whether the requests of a model are sent as events."""
+    return any(model.payload_events is not None for model in config.models)
+
+
 def has_broker_pools(config: Config) -> bool:
     """Whether the workers of a pool are behind a message broker."""
     return any(pool.protocol.name == "bus" for pool in config.pools)

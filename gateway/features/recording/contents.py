@@ -69,6 +69,14 @@ async def content_of(draft: Draft, user: str, settings: Settings, *, whole: bool
     """
     if draft.exchange.record.withheld:
         return None  # it was refused before its personal data was masked
+    return await redacted_draft(draft, user, settings, whole=whole)
+
+
+async def redacted_draft(draft: Draft, user: str, settings: Settings, *, whole: bool) -> Content | None:
+    """The content of a draft whose personal data was masked; None if it cannot be redacted now or at all.
+
+    An empty `user` leaves the end user in the body.
+    """
     answer = None if settings.digest_only else answer_of(draft, whole=whole)
     source = source_of(draft.request)._replace(user=user)
     size = draft.size
