@@ -80,9 +80,9 @@ def _digest(path: Path) -> str:
 
 
 def _source(folder: ModelFolder, number: int) -> str:
-    """The place in the repository. Clients see it, so it has no path of this machine."""
-    place = folder.version(number)
-    return f"repository:{folder.name}" if place == folder.path else f"repository:{folder.name}/{place.name}"
+    """The address of the files, or their place in a local repository. Clients see no path of this machine."""
+    place, base = folder.version(number), folder.origin or f"repository:{folder.name}"
+    return base if place == folder.path else f"{base}/{place.name}"
 
 
 def _framework_version(backend: str) -> str:

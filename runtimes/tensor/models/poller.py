@@ -100,7 +100,7 @@ class Poller:
 
     async def _has_arrived(self, folder: ModelFolder) -> bool:
         """Whether it is pulled, or each new or changed version has a manifest and matches it."""
-        if folder.is_pulled:
+        if folder.origin:
             return True
         stamps = dict(self._seen_folders[folder.name][2]) if folder.name in self._seen_folders else {}
         changed = [number for number, stamp in folder.stamps.items() if stamps.get(number) != stamp]
@@ -121,5 +121,5 @@ class Poller:
 
 
 def _stamps(folder: ModelFolder) -> _Stamps:
-    place = "" if folder.is_pulled else str(folder.path)  # a new view changes nothing by itself
+    place = "" if folder.origin else str(folder.path)  # a new view changes nothing by itself
     return place, folder.beside, tuple(sorted(folder.stamps.items()))

@@ -53,8 +53,8 @@ class ModelFolder:
     """The folder of each version: the model's own, where another project lays it out as the only version."""
     listed: ListedFolder | None = None
     """What the list of the repository tells, if it has one."""
-    is_pulled: bool = False
-    """Whether the folder is whole, and never changes."""
+    origin: str = ""
+    """The address that the folder was pulled from; then it is whole, and never changes. Empty for a local folder."""
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -92,6 +92,12 @@ class Root:
     is_pulled: bool = False
     """Whether each `path` is a whole view, whose files never change. Another view is another path."""
 
+    def address(self, path: Path) -> str:
+        """Where a folder was pulled from; empty for one of this machine."""
+        if not self.is_pulled or not path.is_relative_to(self.path):
+            return ""
+        return "/".join([self.label.rstrip("/"), *path.relative_to(self.path).parts])
+
 
 class Repository:
     """One folder of models, or several that are served as one. Everything here blocks for the disk."""
@@ -118,7 +124,7 @@ class Repository:
                     continue
                 try:
                     if name in places:
-                        models[name] = _model(*places[name], name, is_pulled=root.is_pulled)
+                        models[name] = _model(*places[name], name, root)
                     else:
                         refused[name] = unfit[name]
                 except OSError as error:
@@ -135,7 +141,7 @@ class Repository:
             raise RepositoryError(f"there is no model {name} in the repository")
         ((root, place),) = folders.items()
         try:
-            return _model(*place, name, is_pulled=root.is_pulled)
+            return _model(*place, name, root)
         except OSError as error:
             raise RepositoryError(f"{name} cannot be read: {error.strerror}") from None
 
@@ -235,7 +241,7 @@ def _is_ours(name: str) -> bool:
     return not name.startswith(".") and not name.endswith(("~", ".tmp", ".part", ".partial"))
 
 
-def _model(path: Path, listed: ListedFolder | None, name: str, *, is_pulled: bool = False) -> ModelFolder:
+def _model(path: Path, listed: ListedFolder | None, name: str, root: Root | None = None) -> ModelFolder:
     versions: dict[int, Path] = {}
     beside: list[Path] = []
     if listed is not None and listed.archives:
@@ -273,7 +279,7 @@ def _model(path: Path, listed: ListedFolder | None, name: str, *, is_pulled: boo
         ),
         versions,
         listed,
-        is_pulled,
+        "" if root is None else root.address(path),
     )
 
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.document import Document
+from config.stores import address_of
 from runtimes.tensor.configuration import model_yaml
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.card import MAX_TEXT, checksum, make_card
-from runtimes.tensor.models.repository import model_at
+from runtimes.tensor.models.repository import Repository, Root, model_at
 from tests.runtimes.tensor.workshop import CONFIG, Workshop, managing, put
 
 MLMODEL = """
@@ -109,3 +110,13 @@ def test_a_card_is_also_a_parameter_of_triton(tmp_path: Path) -> None:
     config = ModelConfig("m", "python", card={"license": "MIT"})
     sent = ModelConfig("m", "python", parameters=model_yaml.of(config))
     assert model_yaml.applied(sent, Document("config.pbtxt")).card == {"license": "MIT"}
+
+
+def test_the_source_of_pulled_files_is_their_address_without_its_signature(tmp_path: Path) -> None:
+    put(tmp_path, "m", version=3)
+    bucket, archive = [address_of(text).label for text in ("s3://models/shop", "https://h/m.tar.gz?signature=s3cret")]
+    several = Repository(Root(tmp_path, bucket, is_pulled=True)).find("m")
+    single = Repository(Root(tmp_path / "m", archive, "m", is_pulled=True)).find("m")
+    config = ModelConfig("m", "python")
+    assert make_card(config, several, 3)["source"] == "s3://models/shop/m/3"
+    assert make_card(config, single, 3)["source"] == "https://h/m.tar.gz/3"
