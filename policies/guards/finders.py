@@ -6,7 +6,7 @@ begin or grow when more text follows: everything before that place is settled.
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from config.patterns import Search, compiled, longest_match
@@ -45,6 +45,15 @@ class Finder(Protocol):
     def is_clear(self, text: str) -> bool:
         """Whether there is no span in any text that stands between quotes in this one, and in no number. False if in
         doubt."""
+        ...
+
+
+@runtime_checkable
+class NamedFinder(Finder, Protocol):
+    """Finds spans of which some need a word before them."""
+
+    def named(self, text: str) -> Iterator[tuple[int, int]]:
+        """The spans that only a word before them makes some."""
         ...
 
 
@@ -108,6 +117,7 @@ class SecretFinder:
     def __init__(self) -> None:
         one = "|".join(f"(?:{re.escape(shape.begin)}{shape.rest})" for shape in SHAPES)
         self._search = compiled(rf"[^\pL\pN]({one})")
+        self._names = compiled("|".join(re.escape(shape.begin) for shape in SHAPES if shape.is_named))
         self._open = _partial([(shape.begin, shape.run) for shape in SHAPES])
 
     def find(self, text: str, begin: int) -> tuple[int, int] | None:
@@ -124,7 +134,15 @@ class SecretFinder:
         return len(text) if match is None else match.start()
 
     def is_clear(self, text: str) -> bool:
-        return self._search(text, 0) is None
+        return self._search(text, 0) is None and self._names(text, 0) is None
+
+    def named(self, text: str) -> Iterator[tuple[int, int]]:
+        """The spans that only a name before them makes some, from the name on."""
+        at = 1
+        while self._names(text, 0) is not None and (span := self.find(text, at)) is not None:
+            if self._names(text[slice(*span)], 0) is not None:
+                yield span
+            at = span[1]
 
 
 class UrlFinder:

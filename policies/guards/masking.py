@@ -7,12 +7,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from policies.guards.finders import Finder
+from policies.guards.finders import Finder, NamedFinder
 from policies.guards.folding import Folded, fold
 
 MASK = "[…]"
 SLAB = 1024
 """Characters of a whole text that are examined at once, so that many spans do not make it slow."""
+_NEAR = 64
+"""Characters of a key, and of the value after it, in which the key may name the value."""
 MOST_HELD = 16 * 1024
 """Characters that are held while a span may begin in them. No secret and no address is as long."""
 
@@ -212,3 +214,20 @@ def by_view(rules: Iterable[Rule]) -> RulesByView:
 def masked(text: str, rules: RulesByView, report: Report) -> str:
     """A whole text with masks. Raises what `report` raises."""
     return HeldText(rules, report).whole(text)
+
+
+def masked_by_key(key: str, text: str, rules: RulesByView, report: Report) -> str:
+    """A text that `masked` has made, of an object of JSON, with masks for what its key makes a span."""
+    before = f"\n{key[-_NEAR:]}: "
+    size = len(before)
+    for view, rules_of_view in rules:
+        for rule in () if view.escapes else rules_of_view:
+            if not isinstance(rule.finder, NamedFinder):
+                continue
+            form = fold(before + text[:_NEAR], False, False, True, True)
+            for begin, end in sorted((form.span(*span) for span in rule.finder.named(form.text)), reverse=True):
+                if end > size:
+                    report(rule.index)
+                    if rule.masks:
+                        text = text[: max(begin - size, 0)] + MASK + text[end - size :]
+    return text

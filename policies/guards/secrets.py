@@ -19,6 +19,11 @@ class SecretShape(NamedTuple):
     rest: str
     """The pattern of what follows the first letters."""
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the first letters are the name of the secret, which stands before it."""
+        return self.run == _AWS_RUN
+
 
 _WORD, _KEY, _PEM = "[A-Za-z0-9]", "[A-Za-z0-9_-]", r"[A-Za-z0-9 ,:+/=\s\\_-]"
 _NAME, _DOTS, _BASE64 = "[A-Za-z0-9_]", "[A-Za-z0-9_.-]", "[A-Za-z0-9+/=]"

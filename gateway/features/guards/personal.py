@@ -116,9 +116,9 @@ class PersonalTexts:
             self._restorer = Restorer(self._placeholders)
         return self._restorer
 
-    def masked(self, text: str) -> str:
-        """A text of the prompt with placeholders."""
-        return self._masker.masked(text)
+    def masked(self, text: str, key: str = "") -> str:
+        """A text of the prompt with placeholders. Its key in an object counts as the word before it."""
+        return self._masker.masked(text, key)
 
     def learn(self, recognised: Mapping[str, Sequence[Recognised]]) -> None:
         """Mask what recognisers have found in the texts of the prompt, too."""
@@ -146,11 +146,11 @@ class PersonalTexts:
             body = body.replace(f"_p{self._record.sealed}".encode(), b"")
         return texts.masked_json(body, self._hidden) or body
 
-    def _hidden(self, text: str) -> str:
+    def _hidden(self, text: str, key: str = "") -> str:
         """A text with placeholders, and with ``[…]`` for personal data that no prompt has."""
         values = self._placeholders.values
         others = RequestPlaceholders(self._keys.of(self._record.tenant), values)
-        text = PersonalMasker(self._rules, others, _ignore).masked(self.restorer.hidden(text))
+        text = PersonalMasker(self._rules, others, _ignore).masked(self.restorer.hidden(text), key)
         for name in others.values.keys() - values.keys():
             text = text.replace(f"<{name}>", MASK)
         return text
@@ -185,7 +185,7 @@ class _Restoring(SideGuard):
         super().__init__((), (), "answer", personal._record, acts=True)
         self._personal = personal
 
-    def masked(self, text: str) -> str:
+    def masked(self, text: str, key: str = "") -> str:
         return self._personal.restorer.restored(text)
 
     def held(self) -> RestoredText:

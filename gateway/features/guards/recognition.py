@@ -39,9 +39,9 @@ class Literals:
     def __init__(self) -> None:
         self.texts: dict[str, None] = {}
 
-    def masked(self, text: str) -> str:
+    def masked(self, text: str, key: str = "") -> str:
         """Note a text. Returns it."""
-        return json_texts.changed(text, self._noted)
+        return json_texts.changed(text, self._noted, key)
 
     def _noted(self, text: str, _: str) -> str:
         self.texts[text] = None

@@ -4,14 +4,18 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from adapters.wire import decoding
 
-Mask = Callable[[str], str]
-"""Returns a text with its masks."""
+
+class Mask(Protocol):
+    """Returns a text with its masks. `key` is that of the text in the arguments of a tool; empty for none."""
+
+    def __call__(self, text: str, key: str = "", /) -> str: ...
+
 
 _STRUCTURE = frozenset(
     (
@@ -90,15 +94,16 @@ def masked_value(value: Any, mask: Mask, name: str = "", *, free: bool = False) 
     if isinstance(value, str):
         return masked_text(value, mask, name, free=free)
     if isinstance(value, list):
-        changed = [masked_value(each, mask, name if isinstance(each, str) else "", free=free) for each in value]
+        named = (str, int, float) if free else (str,)
+        changed = [masked_value(each, mask, name if isinstance(each, named) else "", free=free) for each in value]
         return changed if any(new is not old for new, old in zip(changed, value, strict=True)) else value
     if isinstance(value, dict):
         if not free and name in _SCHEMAS:
-            return _masked_object(value, lambda text: text if text in _SCHEMA_WORDS else mask(text), free=True)
+            return _masked_object(value, lambda text, _="": text if text in _SCHEMA_WORDS else mask(text), free=True)
         return _masked_object(value, mask, free=free or name in _FREE)
     if free and isinstance(value, int | float) and not isinstance(value, bool):
         shown = _encode(value).decode()
-        return value if (text := mask(shown)) == shown else text
+        return value if (text := mask(shown, name)) == shown else text
     return value
 
 
@@ -132,7 +137,7 @@ def masked_text(text: str, mask: Mask, name: str, *, free: bool) -> str:
     """A text with masks. Arguments that are JSON stay JSON."""
     if not free and (name in _STRUCTURE or _is_role(text, name) or _is_picture(text, name)):
         return text
-    changed = mask(text)
+    changed = mask(text, name) if free else mask(text)
     if changed == text:
         return text
     return masked_arguments(text, changed) if name == "arguments" else changed

@@ -9,7 +9,7 @@ from adapters.errors import ContentFiltered, InferenceError, TooLarge, Unsupport
 from config.schema.guards import NamedGuardConfig, Side
 from gateway.telemetry.record import Record
 from gateway.traffic.guarded.guard import ContentReplaced, HeldPart
-from policies.guards.masking import HeldText, RulesByView, TextTooLong, masked
+from policies.guards.masking import HeldText, RulesByView, TextTooLong, masked, masked_by_key
 from policies.guards.unread import is_clear
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ BLOCKED = "A guard blocked the content."
 class PersonalPrompt(Protocol):
     """Masks personal data, which the answer receives again."""
 
-    def masked(self, text: str) -> str:
-        """A text of the prompt with placeholders."""
+    def masked(self, text: str, key: str = "") -> str:
+        """A text of the prompt with placeholders, whose key in an object may say what it is."""
         ...
 
 
@@ -76,11 +76,13 @@ class SideGuard:
         key = (guard.name, action, guard.mode, self._side)
         verdicts[key] = verdicts.get(key, 0) + 1
 
-    def masked(self, text: str) -> str:
-        """A whole text with its masks. Raises `ContentFiltered`."""
+    def masked(self, text: str, key: str = "") -> str:
+        """A whole text with its masks, whose key in an object may say what it is. Raises `ContentFiltered`."""
         if self._rules:
             text = masked(text, self._rules, self.report)
-        return text if self.personal is None else self.personal.masked(text)
+            if key:
+                text = masked_by_key(key, text, self._rules, self.report)
+        return text if self.personal is None else self.personal.masked(text, key)
 
     def clears(self, parts: Iterable[bytes | memoryview]) -> bool:
         """Whether no text of these encoded values has anything for the guard to find. False if in doubt."""
@@ -121,7 +123,7 @@ class TextsOf:
         self.texts: list[str] = []
         self._guard = guard
 
-    def masked(self, text: str) -> str:
+    def masked(self, text: str, key: str = "") -> str:
         """Note a text. Returns it."""
         self.texts.append(text)
         return text

@@ -19,10 +19,11 @@ def begins_json(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[", '"')
 
 
-def changed(text: str, change: Change) -> str:
+def changed(text: str, change: Change, key: str = "") -> str:
     """A text with what `change` makes of it, or, if the text is JSON, of each of its literals, however often they are
-    nested. Everything else of the text stays as it is, and a changed number becomes a text."""
-    return _changed(text, change, "")
+    nested. Everything else of the text stays as it is, and a changed number becomes a text. `key` is that of the text
+    itself."""
+    return _changed(text, change, key)
 
 
 def escaped(text: str) -> str:

@@ -87,9 +87,10 @@ class PersonalMasker:
             parts = "|".join(map(re.escape, sorted(self._values, key=len, reverse=True)))
             self._repeated = re.compile(rf"(?<!\w)(?:{parts})(?!\w)")
 
-    def masked(self, text: str) -> str:
-        """A whole text with placeholders. A text that is JSON stays JSON."""
-        return json_texts.changed(text, self._masked)
+    def masked(self, text: str, key: str = "") -> str:
+        """A whole text with placeholders, whose key in an object of JSON may say what it is. A text that is JSON stays
+        JSON."""
+        return json_texts.changed(text, self._masked, key)
 
     def _masked(self, text: str, key: str) -> str:
         spans = self._spans(text)

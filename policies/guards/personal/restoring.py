@@ -48,8 +48,8 @@ class Restorer:
         self._escaped = by_view([Rule(0, self._finder, masks=True, write=self._escaped_value)])
         self._without = by_view([Rule(0, self._finder, masks=True)])
 
-    def restored(self, text: str) -> str:
-        """A whole text with values. A text that is JSON stays JSON."""
+    def restored(self, text: str, _: str = "") -> str:
+        """A whole text with values, whatever its key is. A text that is JSON stays JSON."""
         return json_texts.changed(text, self._restored)
 
     def without(self, text: str) -> str:

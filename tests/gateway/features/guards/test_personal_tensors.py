@@ -93,9 +93,9 @@ async def test_a_stream_of_generate_has_the_values_again(form: Form, size: int) 
 async def test_a_long_prompt_is_masked_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads, masked = set[threading.Thread](), PersonalTexts.masked
 
-    def noted(personal: PersonalTexts, text: str) -> str:
+    def noted(personal: PersonalTexts, text: str, key: str = "") -> str:
         threads.add(threading.current_thread())
-        return masked(personal, text)
+        return masked(personal, text, key)
 
     monkeypatch.setattr(PersonalTexts, "masked", noted)
     body = json.dumps({"model_name": "chat", "text_output": "fine"}).encode()
