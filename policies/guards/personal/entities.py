@@ -12,8 +12,14 @@ MOST = 320
 Span = tuple[int, int]
 
 _LOCAL = re.compile(r"[\w.!#$%&*+=?^{|}~-]{1,64}\Z")
+_AT = re.compile(r"@|%(?:25){0,3}40|&#(?:0{0,4}64|x0{0,4}40);|&commat;", re.IGNORECASE)
+"""The sign in a mailbox, as addresses of the web and HTML write it too."""
+_WRITTEN_LOCAL = re.compile(r"(?:[\w.+~-]|%(?:25){0,3}2[be]){1,64}\Z", re.IGNORECASE)
+"""What may stand before a sign that is written so: `=`, `&` and `?` belong to the address around it."""
 _DOMAIN = re.compile(r"(?:\w[\w-]{0,62}\.){1,8}(?:xn--[a-z0-9-]{2,40}|[^\W\d_]{2,24})", re.IGNORECASE)
-_SEPARATORS = re.compile(r"[\s./-]")
+_DASH = r"\u2010-\u2015\u2212-"
+"""Dashes, for the end of a class of characters."""
+_SEPARATORS = re.compile(rf"[\s()./{_DASH}]")
 _NO_WORD = r"(?![^\W_])"
 _BEFORE = r"(?<![^\W_])"
 
@@ -32,6 +38,10 @@ def _form(pattern: str, check: Callable[[str], bool] | None = None) -> _Form:
 def _named(words: str, pattern: str, check: Callable[[str], bool] | None = None) -> _Form:
     """A form that needs a word before it, because many other numbers have it too."""
     return _form(rf"(?:{words})[^\d\n]{{0,24}}?(?P<value>(?<![^\W_]){pattern})", check)
+
+
+def _has_trunk_length(number: str) -> bool:
+    return 9 <= len(number) <= 12
 
 
 _NINE = r"\d{3}[ .-]?\d{3}[ .-]?\d{3}"
@@ -66,10 +76,15 @@ _FORMS: dict[str, tuple[_Form, ...]] = {
     "pesel": (_form(r"\d{11}", checksums.pesel),),
     "phone": (
         # The world's form (E.164), the usual forms of North America, and others with a trunk prefix.
-        _Form(re.compile(r"(?<![\w+])\+[1-9](?:[ ().-]{0,2}\d){6,14}(?!\d)"), None),
-        _form(r"00[1-9](?:[ ().-]{0,2}\d){7,13}"),
-        _Form(re.compile(r"(?<!\w)(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\w)"), None),
-        _form(r"0[1-9]\d{0,3}(?:[ ./-]{1,3}\d{2,8}){1,4}", lambda number: 9 <= len(number) <= 12),
+        _Form(re.compile(rf"(?<![\w+])(?:\+|%2B)[1-9](?:[ ()./{_DASH}]{{0,3}}\d){{6,14}}(?!\d)", re.IGNORECASE), None),
+        _form(rf"00[ .{_DASH}]?[1-9](?:[ ()./{_DASH}]{{0,3}}\d){{7,13}}"),
+        _Form(re.compile(rf"(?<!\w)(?:\(\d{{3}}\) ?|\d{{3}}[ ./{_DASH}])\d{{3}}[ .{_DASH}]\d{{4}}(?!\w)"), None),
+        _form(rf"0[1-9]\d{{0,3}}(?:[ ./{_DASH}]{{1,3}}\d{{2,8}}){{1,4}}", _has_trunk_length),
+        _form(
+            rf"\(0[1-9]\d{{0,4}}\)[ ./{_DASH}]{{0,3}}\d{{2,8}}(?:[ ./{_DASH}]{{1,3}}\d{{1,8}}){{0,4}}",
+            _has_trunk_length,
+        ),
+        _form(rf"\(0\)[ ./{_DASH}]{{0,3}}[1-9]\d{{0,3}}(?:[ ./{_DASH}]{{1,3}}\d{{2,8}}){{1,4}}", _has_trunk_length),
         _Form(re.compile(r"(?<!\w)\(\d{2}\) ?9?\d{4}[ -]\d{4}(?!\w)"), None),  # Brazil
         _named(_PHONE, r"\d(?:[ .-]?\d){8,11}"),  # countries that write no prefix and no separators
     ),
@@ -78,13 +93,12 @@ _FORMS: dict[str, tuple[_Form, ...]] = {
 
 
 def _emails(text: str, begin: int) -> Iterator[Span]:
-    at = text.find("@", begin)
-    while at >= 0:
-        local = _LOCAL.search(text[max(begin, at - 64) : at])
-        domain = None if local is None else _DOMAIN.match(text, at + 1)
+    for sign in _AT.finditer(text, begin):
+        at, end = sign.span()
+        local = (_LOCAL if end - at == 1 else _WRITTEN_LOCAL).search(text[max(begin, at - 64) : at])
+        domain = None if local is None else _DOMAIN.match(text, end)
         if local is not None and domain is not None and not _is_repository(local.group(), text, domain.end()):
             yield at - len(local.group()), domain.end()
-        at = text.find("@", at + 1)
 
 
 def _is_repository(local: str, text: str, end: int) -> bool:
@@ -129,29 +143,40 @@ def _ibans(text: str, begin: int) -> Iterator[Span]:
 _IP = re.compile(
     r"(?<![\w.:])(?:[0-9a-f]{0,4}:){2,7}(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)"
     r"|(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)"
-    r"|(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:])",
+    r"|(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,8}(?![\w:])",
     re.IGNORECASE,
 )
-_SHORT_IPV6 = re.compile(r"(?:[23][0-9a-f]|f[cdef])[0-9a-f]{2}::[0-9a-f]{1,4}", re.IGNORECASE)
-"""Two groups, of a network in use: `10::20` is a slice in Python."""
+_SHORT_IPV6 = re.compile(
+    r"(?:[23][0-9a-f]{3}|f[cdef][0-9a-f]{2}|64(?=:ff9b))(?::[0-9a-f]{1,4})?::(?:[0-9a-f]{1,4})?"
+    r"|::[0-9a-f]{1,4}(?::[0-9a-f]{1,4})?",
+    re.IGNORECASE,
+)
+"""One or two groups, of a network in use: `10::20` is a slice in Python."""
+_SLICED = re.compile(r"\s*\]")
+_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 
 
 def _ips(text: str, begin: int) -> Iterator[Span]:
     for match in _IP.finditer(text, begin):
         address = match.group()
-        if ":" in address and "." not in address and not _is_ipv6(address):
+        if ":" in address and "." not in address and not _is_ipv6(match):
             continue
         try:
-            ipaddress.ip_address(address)
+            ipaddress.ip_address(address if ":" in address else _ZEROS.sub("", address))
         except ValueError:
             continue
         yield match.span()
 
 
-def _is_ipv6(address: str) -> bool:
-    """Whether it has digits, as `std::begin` has not, and groups enough."""
-    groups = sum(map(bool, address.split(":")))
-    return _DIGIT.search(address) is not None and (groups >= 3 or _SHORT_IPV6.fullmatch(address) is not None)
+def _is_ipv6(match: re.Match[str]) -> bool:
+    """Whether it has digits, as `std::begin` has not, and groups enough, and is no slice such as `[::2]`."""
+    address, text = match.group(), match.string
+    if _DIGIT.search(address) is None:
+        return False
+    if sum(map(bool, address.split(":"))) >= 3 or address == "::1":
+        return True
+    is_sliced = address.startswith("::") and _SLICED.match(text, match.end()) is not None
+    return _SHORT_IPV6.fullmatch(address) is not None and not is_sliced
 
 
 def _formed(forms: tuple[_Form, ...], text: str) -> Iterator[Span]:
