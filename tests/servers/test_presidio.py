@@ -20,7 +20,7 @@ async def echo(body: dict[str, Any]) -> Response:
     return whole(body["messages"][-1]["content"])
 
 
-async def test_a_guard_masks_what_presidio_finds(tmp_path: Path) -> None:
+async def test_a_guard_masks_the_entities_of_presidio(tmp_path: Path) -> None:
     server = shared(presidio)
     async with upstream() as model:
         model.behaviour = echo
