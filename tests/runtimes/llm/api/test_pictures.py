@@ -44,11 +44,15 @@ async def server(seeing: SeeingModel) -> AsyncIterator[Running]:
         assert held(running) == 0
 
 
-def held(running: Running) -> int:
+def reader_of(running: Running) -> pictures.PictureReader:
     model = running.app.model
     assert model is not None
     assert isinstance(model.pictures, pictures.PictureReader)
-    return model.pictures.held
+    return model.pictures
+
+
+def held(running: Running) -> int:
+    return reader_of(running).held
 
 
 def url(file: bytes, kind: str = "png") -> str:
@@ -290,15 +294,12 @@ async def test_a_picture_that_the_template_leaves_out_is_refused(seeing: SeeingM
 async def test_memory_for_pictures_is_bounded(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     status, _, _ = await post(server, CHAT, chat(part(FILE), TEXT))
     assert status == 200
-    model = server.app.model
-    assert model is not None
-    assert isinstance(model.pictures, pictures.PictureReader)
-    model.pictures.take(pictures.MAX_HELD)
+    reader_of(server).take(pictures.MAX_HELD)
     status, headers, answer = await post(server, CHAT, chat(part(FILE), TEXT))
     assert status == 429
     assert headers["retry-after"] == "1"
     assert "pictures" in answer["error"]["message"]
-    model.pictures.give(pictures.MAX_HELD)
+    reader_of(server).give(pictures.MAX_HELD)
 
 
 async def test_a_client_that_leaves_gives_its_memory_back(server: Running) -> None:
@@ -314,25 +315,22 @@ async def test_a_client_that_leaves_gives_its_memory_back(server: Running) -> No
 async def test_a_client_that_leaves_while_its_picture_is_computed_gives_its_memory_back(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, gate = server.app.model, threading.Event()
-    assert model is not None
-    assert isinstance(model.pictures, pictures.PictureReader)
-    size, tower, begun = model.pictures._most_bytes, model.pictures._tower, threading.Event()
-    rows = tower.rows
+    reader, gate, begun = reader_of(server), threading.Event(), threading.Event()
+    rows = reader._tower.rows
 
     def slow(tile: bytes) -> torch.Tensor:
         begun.set()
         assert gate.wait(timeout=300)
         return rows(tile)
 
-    monkeypatch.setattr(tower, "rows", slow)
+    monkeypatch.setattr(reader._tower, "rows", slow)
     leaving = asyncio.create_task(post(server, CHAT, chat(part(FILE), TEXT)))
     staying = asyncio.create_task(post(server, CHAT, chat(part(FILE), TEXT, cache_salt="other")))
     await until(begun.is_set)
-    await until(lambda: held(server) == 2 * size)
+    await until(lambda: held(server) == 2 * reader._most_bytes)
     assert (await post(server, CHAT, chat(TEXT)))[0] == 200  # a text waits for no picture
     leaving.cancel()
-    await until(lambda: held(server) == size)
+    await until(lambda: held(server) == reader._most_bytes)
     gate.set()
     assert (await staying)[0] == 200
 

@@ -114,6 +114,7 @@ def test_rows_of_pictures_are_in_any_step_and_in_no_graph(model: Llama) -> None:
     recorder = Recorder()
     plain = TorchExecutor(model, 12, BLOCK, context_length=16)
     graphed = CudaExecutor(model, 12, BLOCK, context_length=16, max_num_seqs=2, record=recorder)
+    blind = CudaExecutor(model, 12, BLOCK, context_length=16)
     rows = PictureRows(3, (1, 5), (b"a", b"b"), (torch.randn(3, 32), torch.randn(3, 32)))
     seeing = partial(replace, pictures=rows)
     steps = [
@@ -125,7 +126,6 @@ def test_rows_of_pictures_are_in_any_step_and_in_no_graph(model: Llama) -> None:
         last = range(sum(len(one.token_ids) for one in step))
         expected = plain.logits(step, last)
         close(graphed.logits(step, last), expected)
-        blind = CudaExecutor(model, 12, BLOCK, context_length=16)
         assert not torch.allclose(blind.logits([replace(one, pictures=None) for one in step], last), expected)
     assert recorder.replayed == []
 
