@@ -1,6 +1,7 @@
 """Chats with pictures over HTTP: their tokens, their answers, and the files that are refused."""
 
 import asyncio
+import json
 import struct
 import threading
 import zlib
@@ -12,9 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
-from runtimes.llm.api import pictures
+from runtimes.llm.api import messages, pictures
+from runtimes.llm.api.request_decoding import decode_chat
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.engine.async_engine import EngineConfig
 from runtimes.llm.service import load
@@ -204,6 +208,27 @@ async def test_the_words_of_marks_are_text(server: Running) -> None:
     plain = chat(part(FILE), {"type": "text", "text": "x" * len(marked)})
     counts = [(await post(server, CHAT, one))[2]["usage"]["prompt_tokens"] for one in (body, plain)]
     assert counts[0] == counts[1]
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=1, max_size=8), st.booleans())
+@settings(deadline=None)
+def test_parts_keep_their_order_also_where_they_are_too_many(given_parts: list[str | None], many: bool) -> None:
+    """None is a picture."""
+    most = 1 if many else messages.MAX_PARTS
+    parts = [{"type": "text", "text": one} if one is not None else part(b"x") for one in given_parts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "MAX_PARTS", most)
+        [turn] = decode_chat(json.dumps(chat(*parts)).encode()).messages
+    names = [f"messages[0].content[{index}].image_url" for index, one in enumerate(given_parts) if one is None]
+    assert [picture.param for picture in turn.pictures] == names
+    content = turn.for_template()["content"]
+    if isinstance(content, str):
+        assert (names, content) == ([], "\n".join([one or "" for one in given_parts]))
+        return
+    assert [one["type"] for one in content].count("image") == len(names)
+    rendered = ["<image>" if one["type"] == "image" else one["text"] for one in content]
+    expected = [one if one is not None else "<image>" for one in given_parts]
+    assert rendered == expected or "\n".join(rendered) == "\n".join(expected)
 
 
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────────
