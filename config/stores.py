@@ -16,6 +16,8 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _BUCKETS: Final = ("s3", "gs", "az")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,221}")
 _HUB = re.compile(r"/([\w.-]{1,96})(?:@([^/@]{1,255}))?(?:/(.*))?")
+_IMAGE = re.compile(r"/([a-z0-9]+(?:[._/-]+[a-z0-9]+)*)(?::([\w][\w.-]{0,127}))?(?:@(sha256:[0-9a-fA-F]{64}))?")
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _SHA256 = re.compile(r"sha256=([0-9a-fA-F]{64})")
 FORMS: Final[Mapping[str, str]] = {
     "file": "file:///FOLDER or file:///PATH.tar.gz",
@@ -25,6 +27,7 @@ FORMS: Final[Mapping[str, str]] = {
     "gs": "gs://BUCKET/FOLDER",
     "az": "az://CONTAINER/FOLDER",
     "hf": "hf://ORG/NAME, hf://ORG/NAME@REVISION or hf://ORG/NAME/FOLDER",
+    "oci": "oci://REGISTRY/NAME:TAG or oci://REGISTRY/NAME@sha256:HEX",
 }
 """The form of an address of each scheme."""
 
@@ -42,9 +45,11 @@ class StoreAddress(NamedTuple):
     """The path of an archive on the disk, or that of a folder or file in a bucket or a project of the hub."""
     bucket: str = ""
     project: str = ""
-    """`ORG/NAME` of a project of the hub."""
+    """`ORG/NAME` of a project of the hub, or the name of an image."""
     revision: str = ""
-    """A branch, tag or commit."""
+    """A branch, tag or commit; of an image, a tag or digest."""
+    host: str = ""
+    """The registry of an image, as in its logins."""
     archive: Literal["", "tar", "zip"] = ""
     digest: str = ""
     """`sha256:HEX` that an archive must have; empty if the address has none."""
@@ -77,6 +82,8 @@ def address_of(text: str) -> StoreAddress:
         raise ValueError(f"repositories have the schemes {', '.join(FORMS)}, and not {scheme[:32]!r}")
     if scheme == "hf":
         return _of_hub(text, parts)
+    if scheme == "oci":
+        return _of_registry(text, parts)
     if "@" in parts.netloc:
         raise ValueError("an address has no user name and no password: write a credential")
     ending = _archive(parts.path)
@@ -112,6 +119,22 @@ def _of_hub(text: str, parts: SplitResult) -> StoreAddress:
     revision, path = unquote(match[2] or "main"), _inner_path(match[3] or "")
     project = f"{text.partition('://')[2].partition('/')[0]}/{match[1]}"
     return StoreAddress("hf", text, match[1], path=path, project=project, revision=revision)
+
+
+def _of_registry(text: str, parts: SplitResult) -> StoreAddress:
+    match = _IMAGE.fullmatch(parts.path)
+    if match is None or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(f"expected {FORMS['oci']}")
+    host, image = parts.netloc, match[1]
+    if host in ("docker.io", "index.docker.io"):
+        host, image = "registry-1.docker.io", image if "/" in image else f"library/{image}"
+    scheme = "http" if parts.hostname in _LOOPBACK else "https"
+    revision = (match[3] or match[2] or "latest").replace("SHA256", "sha256")
+    name = image.rpartition("/")[2]
+    login = "https://index.docker.io/v1/" if host == "registry-1.docker.io" else host
+    return StoreAddress(
+        "oci", text, name, url=f"{scheme}://{host}/v2/{image}", project=image, revision=revision, host=login
+    )
 
 
 def _inner_path(path: str) -> str:

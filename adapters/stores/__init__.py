@@ -5,6 +5,7 @@ web.py        archives at an HTTP server
 local.py      archives on the disk
 objects.py    buckets of S3, Google Cloud Storage and Azure
 hub.py        projects of the Hugging Face hub
+registry.py   images of OCI registries; layers.py: their files, one layer over the other
 http.py       requests of every source that speaks HTTP
 places.py     the source of an address
 pull.py       objects → files of the cache → a view: a folder with the files of one revision

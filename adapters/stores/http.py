@@ -49,7 +49,7 @@ class Http:
         try:
             async with self._session.request(method, url, headers=sent) as response:
                 if response.status >= 300 and response.status not in allowed:
-                    raise _refused(url, response.status)
+                    raise _refused(url, response)
                 yield response
         except (aiohttp.ClientError, TimeoutError) as error:
             if isinstance(error, aiohttp.InvalidURL | aiohttp.TooManyRedirects):
@@ -121,10 +121,21 @@ def _start(response: aiohttp.ClientResponse) -> int:
     return int(match[1]) if match is not None else -1
 
 
-def _refused(url: str, status: int) -> StoreError:
+class Unauthorized(StoreError):
+    """A server demands a credential, or another one."""
+
+    def __init__(self, message: str, challenge: str) -> None:
+        super().__init__(message)
+        self.challenge = challenge
+
+
+def _refused(url: str, response: aiohttp.ClientResponse) -> StoreError:
+    status = response.status
     hint = ": is the credential valid?" if status in (401, 403) else ""
-    kind = Interrupted if status in _PASSING else StoreError
-    return kind(f"{shown(url)}: the server answers {status}{hint}")
+    message = f"{shown(url)}: the server answers {status}{hint}"
+    if status == 401:
+        return Unauthorized(message, response.headers.get("www-authenticate", "")[:4096])
+    return Interrupted(message) if status in _PASSING else StoreError(message)
 
 
 def _reason(error: BaseException) -> str:

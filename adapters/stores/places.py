@@ -5,6 +5,7 @@ from __future__ import annotations
 from adapters.stores.http import Http
 from adapters.stores.hub import HubProject
 from adapters.stores.local import LocalArchive
+from adapters.stores.registry import RegistryImage
 from adapters.stores.source import ObjectSource, StoreError
 from adapters.stores.web import WebArchive
 from config.installing import installing
@@ -23,6 +24,8 @@ def source_of(address: StoreAddress) -> ObjectSource:
                 raise
             raise StoreError(f"obstore is not installed: {installing('stores')}") from None
         return BucketSource(address)
-    if address.project:
+    if address.scheme == "hf":
         return HubProject(address)
+    if address.scheme == "oci":
+        return RegistryImage(address)
     return WebArchive(address, Http())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from adapters.stores.cache import CachedFile, StoreCache
+from adapters.stores.layers import together
 from adapters.stores.source import MAX_FILES, ObjectSource, StoredObject, StoreError, checked_path
 from adapters.stores.transfer import fetch
 
@@ -66,10 +67,7 @@ class Puller:
                 tasks = {identity: group.create_task(one(item)) for identity, item in dict(named).items()}
         except BaseExceptionGroup as errors:
             raise _first(errors) from None
-        contents: list[CachedFile] = []
-        for identity, item in named:
-            files, _ = tasks[identity].result()
-            contents += files if item.archive else [one._replace(path=item.path) for one in files]
+        contents = together((item, tasks[identity].result()[0]) for identity, item in named)
         if not contents:
             raise StoreError("there is no file")
         view = self._cache.switch(self._place, contents)

@@ -52,6 +52,12 @@ def test_a_folder_is_a_path_or_a_file_url(text: str, folder: str) -> None:
         "hf://org/name/../x",
         "hf://org/name?x=1",
         "hf://org@x/name",
+        "oci://host",
+        "oci://host/UPPER",
+        "oci://u:p@host/x",
+        "oci://host/x@sha256:12",
+        "oci:///x",
+        "oci://host/x?y",
         "gs://bucket/folder#sha256=" + "0" * 64,
     ],
 )
@@ -89,6 +95,8 @@ def test_a_repository_that_cannot_be_read_is_an_error_of_the_file(repository: ob
         ("gs://bucket/models/wine.tar.gz", "wine", "tar"),
         ("az://container/wine.zip", "wine", "zip"),
         ("hf://Org/Name", "Name", ""),
+        ("oci://registry.example.com:5000/team/wine:v1", "wine", ""),
+        ("oci://docker.io/wine@sha256:" + "a" * 64, "wine", ""),
         ("hf://org/name@refs%2Fpr%2F1/onnx/model.onnx", "name", ""),
     ],
 )

@@ -134,9 +134,9 @@ class TensorRuntime(PlacedRuntime):
     """Selects this runtime."""
     repository: Repositories
     """Folder of models in Triton's layout, relative to the working directory, or the URL of models that the runtime
-    pulls: ``https://HOST/PATH.tar.gz``, ``file:///PATH.zip``, ``s3://BUCKET/FOLDER``, ``gs:``, ``az:``, or
-    ``hf://ORG/NAME``. A list of several is served as one repository, in which each model's name is unique. See
-    ``docs/model-stores.md``."""
+    pulls: ``https://HOST/PATH.tar.gz``, ``file:///PATH.zip``, ``s3://BUCKET/FOLDER``, ``gs:``, ``az:``,
+    ``hf://ORG/NAME`` or ``oci://REGISTRY/NAME:TAG``. A list of several is served as one repository, in which each
+    model's name is unique. See ``docs/model-stores.md``."""
     repository_cache: Size = 64 * 1024**3
     """Disk for the files of models that are pulled. A pull that would need more fails."""
     bundled: tuple[BundledModel, ...] = ()
