@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -131,6 +131,11 @@ class StoreCache:
             if self._contents(path.name) is None:
                 path.unlink(missing_ok=True)
 
+    def missing(self, objects: Mapping[str, int]) -> int:
+        """Bytes that are to arrive of objects with these sizes, whose parts no eviction removes now."""
+        absent = {identity: size for identity, size in objects.items() if self.contents_of(identity) is None}
+        return sum(max(0, size - _size_of(self.begin(identity))) for identity, size in absent.items())
+
     def begin(self, identity: str) -> Path:
         """The file for the bytes of an object as they arrive, which no eviction removes now."""
         self._pinned.add(identity)
@@ -214,6 +219,13 @@ def _write(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _boot() -> str:

@@ -61,6 +61,8 @@ class Puller:
                 return await fetch(self._source, self._place, item, self._cache)
 
         named = [(item.identity(self._place), item) for item in items]
+        # Once for all: the cache is read to the end for it.
+        self._cache.make_room(self._cache.missing({identity: item.size or 0 for identity, item in named}))
         try:
             async with asyncio.TaskGroup() as group:
                 # Objects of one content arrive once.

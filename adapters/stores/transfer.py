@@ -26,16 +26,17 @@ async def fetch(
 ) -> tuple[list[CachedFile], int]:
     """Have the files of an object in the cache. Returns them, and the bytes that were transferred.
 
-    Raises `StoreError`. What has arrived of the object stays for the next pull, unless it is wrong.
+    Objects of a stated size must have been given room. Raises `StoreError`. What has arrived of the object stays for the
+    next pull, unless it is wrong.
     """
     identity = item.identity(place)
     if (contents := cache.contents_of(identity)) is not None:
         return contents, 0
     part = cache.begin(identity)
     before = _size(part)
-    bound = cache.make_room(max(0, (item.size or 0) - before)) + before
+    bound = cache.make_room(0) + before if item.size is None else item.size
     try:
-        await _transfer(source, item, part, bound if item.size is None else item.size)
+        await _transfer(source, item, part, bound)
         arrived = _size(part) - before
         contents = await asyncio.to_thread(_stored, item, part, cache)
     except (Changed, _Wrong):

@@ -123,6 +123,13 @@ async def test_a_cache_stays_within_its_bound_and_refuses_more(tmp_path: Path) -
     assert contents(view)["m"][0] == 7
 
 
+async def test_several_files_that_do_not_fit_together_are_refused_before_the_first(tmp_path: Path) -> None:
+    place = ObjectsInMemory({name: name.encode() * 10_000 for name in "abc"})
+    with pytest.raises(StoreError, match="would not fit"):
+        await Puller("p", place, StoreCache(tmp_path, 25_000)).pull()
+    assert place.reads == []
+
+
 async def test_a_view_in_use_is_not_removed(tmp_path: Path) -> None:
     cache = StoreCache(tmp_path, 25_000)
     place = ObjectsInMemory({"m": b"0" * 10_000})

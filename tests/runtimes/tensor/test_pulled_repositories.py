@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gateway.features.batches.s3.client import S3Client
+from tests.support.s3 import BUCKET, KEY_ID, SECRET, s3_server
 from tests.support.scorers import repository
 from tests.support.stores import WebServer, tar_of, web_server_of_a_thread
 from tests.support.tensor_runtime import TensorRuntime, tensor_runtime
@@ -150,6 +152,28 @@ def test_a_killed_runtime_continues_and_needs_the_server_no_more(
     with tensor_runtime("--repository", f"{server.url}/m.tar.gz") as runtime:
         assert scored(runtime) == 6.0
         assert "404" in index(runtime)[0]["reason"]
+
+
+async def test_models_of_a_bucket_are_served_and_followed_with_a_key_that_models_do_not_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with s3_server(tmp_path) as bucket:
+        client = S3Client(bucket.config, BUCKET)
+
+        def push(name: str, expression: str) -> None:
+            root = repository(tmp_path / name, expression)
+            for path in (each for each in root.rglob("*") if each.is_file()):
+                client.send("PUT", f"models/{path.relative_to(root)}", body=path.read_bytes())
+
+        push("old", "x * 2 + ('AWS_SECRET_ACCESS_KEY' in __import__('os').environ)")
+        for name, value in {"ENDPOINT_URL": bucket.url, "ACCESS_KEY_ID": KEY_ID, "SECRET_ACCESS_KEY": SECRET}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        with tensor_runtime(
+            "--repository", f"s3://{BUCKET}/models", "--mode", "poll", "--poll-interval", "100ms"
+        ) as runtime:
+            assert scored(runtime) == 6.0
+            push("new", "x * 5")
+            until(lambda: scored(runtime) == 15.0)
 
 
 def test_a_load_of_a_client_pulls_first(server: WebServer, tmp_path: Path) -> None:
