@@ -301,6 +301,17 @@ class InferRequest(ModelRequest, frozen=True, kw_only=True):
         return payload.decoded
 
 
+class ExplainRequest(InferRequest, frozen=True, kw_only=True):
+    """A request with the tensors of an inference, for an explanation of its answer.
+
+    `kind` is `explain`, or `infer` for a model that is an explainer: then its prediction is the explanation.
+    """
+
+    operation: ClassVar[str] = "explain"
+
+    kind: InferKind = "explain"
+
+
 class ModelQuery(ModelRequest, frozen=True, kw_only=True):
     """A query about a tensor model, which its server answers. It is routed like an inference."""
 

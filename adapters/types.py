@@ -7,7 +7,7 @@ Feature = Literal["tools", "json_schema", "vision"]
 """A capability of a model in addition to text that a request may require."""
 TensorWire = Literal["oip-http", "oip-grpc", "predict-v1", "tfserving-grpc"]
 Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "tfserving-grpc", "app", "anthropic", "gemini"]
-InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
+InferKind = Literal["infer", "infer_stream", "generate", "generate_stream", "explain"]
 """One response or a stream of responses, for tensors or (`oip-http` only) for a prompt in a JSON object."""
 Verb = Literal["predict", "explain", "classify", "regress"]
 """For `predict-v1`: the last word of the path."""

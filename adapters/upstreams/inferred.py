@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from adapters import offload
 from adapters.base import Answer
-from adapters.errors import HasNoState, InferenceError, TakesNoPrompts
+from adapters.errors import HasNoState, InferenceError, TakesNoPrompts, Unsupported
 from adapters.offload import codecs
 from adapters.offload.codecs import inference_of, undecoded
 from adapters.requests import InferRequest
@@ -107,11 +107,20 @@ def written(request: InferRequest, inferred: Inferred) -> bytes:
 
 
 def takes_plain_inference(request: InferRequest) -> None:
-    """Raise `Unsupported` for prompts and sequences, which only servers of the Open Inference Protocol support."""
+    """Raise `Unsupported` for prompts, sequences and explanations, which only servers of the Open Inference Protocol
+    support. KServe's v1 has explanations of its own."""
+    if request.wire != "predict-v1":
+        check_explains(request, False)
     if request.kind in ("generate", "generate_stream"):
         raise TakesNoPrompts(f"The servers of `{request.model[:128]}` take tensors: call `infer`.")
     if request.sequence:
         raise HasNoState(f"The servers of `{request.model[:128]}` have no state between requests.")
+
+
+def check_explains(request: InferRequest, explains: bool) -> None:
+    """Raise `Unsupported` for an explanation of a server without them."""
+    if request.kind == "explain" and not explains:
+        raise Unsupported(f"The servers of `{request.model[:128]}` do not explain answers.")
 
 
 def _of(usage: Usage, body: bytes) -> Usage:

@@ -18,11 +18,11 @@ ROLES: frozenset[str] = frozenset(get_args(Role))
 """Roles that give authority."""
 USER: frozenset[str] = frozenset({"user"})
 Operation = Literal[
-    "chat", "text_completion", "embeddings", "rerank", "score", "classify", "infer", "app", "models", "feedback",
-    "files", "batches", "metrics",
+    "chat", "text_completion", "embeddings", "rerank", "score", "classify", "infer", "explain", "app", "models",
+    "feedback", "files", "batches", "metrics",
 ]  # fmt: skip
 """An operation of a front, as in the access log. ``app`` includes ``rerank``, ``score`` and
-``classify``. ``metrics`` is the admin listener's, if protected."""
+``classify``, and ``infer`` includes ``explain``. ``metrics`` is the admin listener's, if protected."""
 IssuerName = Annotated[
     str, Shape(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a name: up to 64 letters, digits and . _ - (not first)")
 ]

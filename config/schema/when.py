@@ -34,7 +34,7 @@ Clock = Annotated[
     ),
 ]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-Front = Literal["chat", "text_completion", "embeddings", "rerank", "score", "classify", "infer"]
+Front = Literal["chat", "text_completion", "embeddings", "rerank", "score", "classify", "infer", "explain"]
 
 
 def parse_zone(value: object) -> ZoneInfo:
@@ -94,7 +94,7 @@ class MatchConfig(Section):
     """Requested versions, as in ``chat@2``. A request without a version does not match."""
     front: tuple[Front, ...] | None = None
     """Operation, as in the access log: ``chat``, ``text_completion``, ``embeddings``, ``rerank``, ``score``,
-    ``classify`` or ``infer``."""
+    ``classify``, ``infer`` or ``explain``."""
     header: dict[HeaderName, str] | None = None
     """Maps header names to globs of their values. An absent header does not match."""
     stream: bool | None = None

@@ -70,6 +70,7 @@ class Scope:
         """Raises `Forbidden` for an operation outside the scope."""
         if self._fronts is None or operation in self._fronts:
             return
-        if operation not in RANKING_FRONTS or "app" not in self._fronts:
+        wider = "app" if operation in RANKING_FRONTS else "infer" if operation == "explain" else ""
+        if wider not in self._fronts:
             message = f"This credential is not for `{operation}`: its scopes name other operations."
             raise Forbidden(message).because("operation_out_of_scope", operation=operation)

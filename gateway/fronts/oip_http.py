@@ -41,7 +41,7 @@ from gateway.telemetry import Record
 _STATISTICS = "/v2/models/stats"
 _MODEL = re.compile(
     r"/v2/models/([^/]+)(?:/versions/([^/]+))?"
-    r"(?:/(infer|infer_stream|generate|generate_stream|ready|config|stats|trace/setting))?"
+    r"(?:/(infer|infer_stream|generate|generate_stream|explain|ready|config|stats|trace/setting))?"
 )
 _ORDER = re.compile(r"/v2/repository(?:/[^/]+)?/models/([^/]+)/(load|unload)")
 _INDEX = re.compile(r"/v2/repository(?:/[^/]+)?/index")
@@ -102,6 +102,7 @@ class OipFront:
             "of_a_server": elsewhere,
             "trace/setting": elsewhere,
             **dict.fromkeys(_KINDS, infer),
+            "explain": DoorPath("/v2/models/{model}/explain", self._infer),
             **dict.fromkeys(get_args(ModelPart), query),
             **dict.fromkeys(get_args(Order), DoorPath("/v2/repository/models/{model}/{order}", _order)),
         }

@@ -59,6 +59,7 @@ class PredictFront:
         self._created = created
         self._routes = {
             **dict.fromkeys(get_args(Verb), DoorPath("/v1/models/{model}:{verb}", self._infer)),
+            "explain": DoorPath("/v1/models/{model}:explain", self._infer),
             "status": DoorPath("/v1/models/{model}", self._status),
             "metadata": DoorPath("/v1/models/{model}/metadata", self._described),
         }

@@ -48,11 +48,13 @@ class Dialect(NamedTuple):
     """Loads the models of its configuration file when it is ordered to reload the file; it unloads no model."""
     graphs: bool = False
     """Over gRPC, only graphs stream; a stream to any other model fails with an unknown model."""
+    explains: bool = False
+    """Explains answers, as the tensor runtime does: `POST /v2/models/NAME/explain`."""
     routed_by: str = ""
     """The header with the model's name, for a router in front of the servers."""
 
 
-TRITON = Dialect()
+TRITON = Dialect(explains=True)
 _KSERVE = Dialect(extras=False, streams=False, needs_id=True, versions=False, name_first=True, typed=True, blunt=True)
 _MLSERVER = Dialect(binary=False, extras=False, blunt=True)
 _BY_NAME: dict[OipServer, Dialect] = {

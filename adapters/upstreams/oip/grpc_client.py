@@ -23,7 +23,7 @@ from adapters.upstreams import failed_status
 from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.grpc_answers import FAILED, OF_THE_KEY, GrpcStream, device_ms_of, refuse
 from adapters.upstreams.inference import FRESH, Reader
-from adapters.upstreams.inferred import MAX_ANSWER
+from adapters.upstreams.inferred import MAX_ANSWER, check_explains
 from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.upstreams.readiness import Readiness
 from adapters.wire import decoding, failure_text, proto_json
@@ -80,6 +80,7 @@ class OipGrpcAdapter:
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         try:
             if isinstance(request, InferRequest):
+                check_explains(request, False)
                 return await (self._stream if request.stream else self._infer)(request, call)
             if isinstance(request, ModelQuery):
                 return await self._query(request, call)

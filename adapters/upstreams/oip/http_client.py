@@ -20,7 +20,7 @@ from adapters.types import OIP_JSON, Deadline, Form, Usage
 from adapters.upstreams import failed_status, health
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.inference import FRESH, Reader
-from adapters.upstreams.inferred import MAX_ANSWER, answer_of, event_form, only_event
+from adapters.upstreams.inferred import MAX_ANSWER, answer_of, check_explains, event_form, only_event
 from adapters.upstreams.oip import dialects
 from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.upstreams.oip.responses import PromptedStream, ResponseStream, check, length_of, refuse, usage_of
@@ -30,12 +30,19 @@ from adapters.wire.error_table import by_client
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.bodies import HttpPayload, IndexEntry
+from adapters.wire.tfserving.predict_v1_view import predicted
 from config.schema.config import PoolConfig
 from config.schema.protocols.tensors import OipHttpProtocol
 
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 ANY_ID = "1"
-_SPOKEN = {"infer": "infer", "infer_stream": "infer_stream", "generate": "infer", "generate_stream": "infer_stream"}
+_SPOKEN = {
+    "infer": "infer",
+    "infer_stream": "infer_stream",
+    "generate": "infer",
+    "generate_stream": "infer_stream",
+    "explain": "explain",
+}
 """The path of a request's kind after its encoding as tensors."""
 
 
@@ -95,6 +102,7 @@ class OipHttpAdapter:
         failed_status.check_version(request, self._dialect.versions)
         try:
             if isinstance(request, InferRequest):
+                check_explains(request, self._dialect.explains)
                 return await (self._stream if request.stream else self._infer)(request, call)
             if isinstance(request, ModelQuery):
                 return await self._query(request, call)
@@ -149,7 +157,7 @@ class OipHttpAdapter:
     async def _send(self, request: InferRequest, spliced: HttpPayload | None, call: Call) -> ClientResponse:
         if spliced is None:
             binary = self._binary and not request.stream  # events are text
-            inference = await self._reader.inference(request, self._model or request.model, call)
+            inference = await self._reader.inference(predicted(request), self._model or request.model, call)
             if self._dialect.needs_id:
                 inference = _with_id(inference, call)
             body, length = await codecs.encode_request(inference, binary=binary)

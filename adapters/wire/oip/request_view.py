@@ -11,7 +11,7 @@ from msgspec import Meta, Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.requests import Codec, Fields, InferRequest, ModelRequest, R
+from adapters.requests import Codec, ExplainRequest, Fields, InferRequest, ModelRequest, R
 from adapters.tensors import Data, Inference
 from adapters.types import InferKind
 from adapters.wire import decoding
@@ -108,7 +108,7 @@ def request_of(
         accepts=accepts,
     )
     seen = summarize(payload.plain, kind, header_length) if seen is None else seen
-    return InferRequest(
+    return (ExplainRequest if kind == "explain" else InferRequest)(
         model=model,
         version=version,
         kind=kind,

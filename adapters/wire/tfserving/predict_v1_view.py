@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from adapters.errors import CallerError, Unsupported
-from adapters.requests import Codec, Fields, InferRequest, ModelRequest, R
+from adapters.requests import Codec, ExplainRequest, Fields, InferRequest, ModelRequest, R
 from adapters.tensors import CLASSES, NO_PARAMETERS, Data, Inference, RequestedOutput
 from adapters.types import Verb
 from adapters.wire import decoding
@@ -52,7 +52,7 @@ def request_of(
     Raises `CallerError` if the body is not a JSON object; NaN and the infinities are accepted.
     """
     rows, by_row = summarize(body) if look is None else look
-    return InferRequest(
+    request = InferRequest(
         model=model,
         version=version,
         payload=PredictV1Payload(body=body, verb=verb, by_row=by_row, explainer=explainer),
@@ -61,6 +61,17 @@ def request_of(
         timeout=timeout,
         codec=PLAIN,
     )
+    if verb != "explain":
+        return request
+    return ExplainRequest(**{**asdict(request), "kind": "infer" if explainer else "explain"})
+
+
+def predicted(request: InferRequest) -> InferRequest:
+    """The request for the prediction itself, for a server that explains it by the same tensors."""
+    payload = request.payload
+    if not isinstance(payload, PredictV1Payload) or request.kind != "explain":
+        return request
+    return replace(request, payload=replace(payload, verb="predict"))
 
 
 def summarize(body: bytes) -> tuple[int, bool]:

@@ -45,6 +45,8 @@ _DECODE: dict[str, Callable[[bytes], ModelRequest]] = {
     "score": partial(named.ranking_request, "score"),
     "classify": partial(named.ranking_request, "classify"),
 }
+TENSORS = ("infer", "explain")
+"""The operations of tensors."""
 BATCH = "batch"
 """The band of lines of batches."""
 
@@ -53,7 +55,7 @@ def request_of(description: RequestConfig) -> ModelRequest:
     """The described request. Raises `CallerError` for a body that a front would reject."""
     request = (
         _tensors(description)
-        if description.front == "infer"
+        if description.front in TENSORS
         else _DECODE[description.front](msgspec.json.encode(body_of(description)))
     )
     tokens = description.prompt_tokens
@@ -79,12 +81,14 @@ def _tensors(description: RequestConfig) -> ModelRequest:
     """A request of tensors. Its `body` has the parameters."""
     body = msgspec.json.encode({"inputs": [{"name": "x", "shape": [1, 1]}], "parameters": description.body})
     kind: InferKind = "infer_stream" if description.stream else "infer"
+    if description.front == "explain":
+        kind = "explain"
     return oip_view.request_of(body, model=description.model, version="", kind=kind)
 
 
 def body_of(description: RequestConfig) -> dict[str, Any]:
     """The body that the client would send; for tensors, the parameters and the name of the model."""
-    if description.front == "infer":
+    if description.front in TENSORS:
         return {"model": description.model, **description.body}
     content: object = _IMAGE if description.vision else "…"
     prompts: dict[str, dict[str, Any]] = {

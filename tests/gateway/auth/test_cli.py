@@ -164,8 +164,8 @@ def test_scopes_and_limits_of_a_key_are_stored_or_printed(keys: Keys) -> None:
 
 
 FRONTS = (
-    "'chat', 'text_completion', 'embeddings', 'rerank', 'score', 'classify', 'infer', 'app', 'models', 'feedback', "
-    "'files', 'batches' or 'metrics'"
+    "'chat', 'text_completion', 'embeddings', 'rerank', 'score', 'classify', 'infer', 'explain', 'app', 'models', "
+    "'feedback', 'files', 'batches' or 'metrics'"
 )
 
 

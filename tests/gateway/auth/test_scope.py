@@ -26,6 +26,14 @@ def test_another_front_is_forbidden() -> None:
     assert (caught.value.code, caught.value.kind) == ("not_in_scope", "credential")
 
 
+def test_keys_that_infer_may_explain() -> None:
+    for fronts in (["infer"], ["explain"]):
+        Scope(fronts=fronts).check_front("explain")
+    for operation, fronts in [("explain", ["app"]), ("infer", ["explain"]), ("chat", ["infer"])]:
+        with pytest.raises(Forbidden):
+            Scope(fronts=fronts).check_front(operation)
+
+
 def test_scopes_are_equal_by_their_values() -> None:
     assert Scope(models=["a"]) == Scope(models=("a",)) != Scope(models=["b"])
     assert len({Scope(models=["a"]), Scope(models=("a",)), Scope(fronts=["a"])}) == 2

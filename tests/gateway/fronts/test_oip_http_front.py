@@ -59,6 +59,26 @@ async def test_bytes_pass_unchanged_both_ways() -> None:
     assert (line.rows, line.device_ms) == (1, 2.5)
 
 
+async def test_an_explanation_is_an_operation_of_its_own() -> None:
+    models = [{"name": "chat", "routes": [{"when": {"front": ["explain"]}, "to": "main"}]}]
+    async with tensor_door(models=models, limits={"rows": "2/h"}) as d:
+        for path, body in [
+            ("/v2/models/chat/explain", INFER_BODY),
+            ("/v2/models/chat/versions/1/explain", INFER_BODY),
+            ("/v1/models/chat:explain", {"instances": [[1]]}),
+        ]:
+            response = await d.post(path, body)
+            if "v2" not in path:
+                assert response.status == 429
+                break
+            assert (response.status, await response.read()) == (200, WHOLE)
+            request = d.fake.received[-1]
+            made = request.operation, request.kind, request.rows, request.shareable
+            assert made == ("explain", "explain", 1, False)
+        assert (await d.post(INFER, INFER_BODY)).status in (404, 429)
+    assert [record.operation for record in d.rig.log.records] == ["explain"] * 3 + ["infer"]
+
+
 async def test_the_binary_extension_passes_both_ways() -> None:
     head = b'{"model_name":"chat","outputs":[]}'
     script = Script(chunks=(head + b"\1\2\3\4",), form=form(header_length=len(head)))
