@@ -11,7 +11,7 @@ torchserve.py      archives of TorchServe: handlers of requests
 python.py          models written in Python
 function.py        functions of the gateway's pipelines, as such models
 tabular.py         the common part of the four below; trees.py: the parameters of forests
-contributions.py   copies of trees that explain answers
+contributions.py   copies of trees that explain answers; gradients.py: those of networks
 sklearn.py         scikit-learn
 xgboost.py         XGBoost
 lightgbm.py        LightGBM

@@ -117,7 +117,7 @@ def load_model(kind: Backend, config: ModelConfig, folder: Path, device: Device)
 def explaining(kind: Backend) -> ExplainingBackend:
     """The backend, as one that explains. Raises `ModelLoadError` for any other."""
     if not isinstance(kind, ExplainingBackend):
-        raise ModelLoadError(f"`method: tree` is for models of trees, and not for those of `{kind.name}`")
+        raise ModelLoadError(f"the backend `{kind.name}` has neither trees nor gradients: use `method: permutation`")
     return kind
 
 

@@ -9,6 +9,7 @@ Parameters: `INFERENCE_MODE: false` for models that differentiate, `import` for 
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pickle
@@ -255,13 +256,21 @@ class TorchBackend:
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         return TorchModel(config, folder, device)
 
+    def explainer(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        """See `ExplainingBackend`."""
+        from runtimes.tensor.backends.gradients import GradientModel, compute_of
+
+        own = dataclasses.replace(config, outputs=config.explains, explains=())
+        model = TorchModel(own, folder, device)
+        return GradientModel(config, compute_of(own, model.call, model.named), model.tensor, model.close)
+
 
 class TorchModel:
     def __init__(self, config: ModelConfig, folder: Path, device: Device) -> None:
         if device.threads:
             torch.set_num_threads(device.threads)  # of this thread
         self._device = torch.device("cpu" if device.gpu is None else f"cuda:{device.gpu}")
-        self._module, self._call = loaded(config, folder, self._device)
+        self._module, self.call = loaded(config, folder, self._device)
         self._mode = torch.enable_grad if config.parameters.get("INFERENCE_MODE") == "false" else torch.inference_mode
         self._outputs = output_names(config)
         self._places = _places(self._outputs)
@@ -271,13 +280,13 @@ class TorchModel:
 
     def infer(self, inputs: Tensors) -> Tensors:
         with self._mode():
-            return self._arrays(self._call({name: self._tensor(name, array) for name, array in inputs.items()}))
+            return self._arrays(self.call({name: self.tensor(name, array) for name, array in inputs.items()}))
 
     def close(self) -> None:
         forget(self._module)
-        del self._call
+        del self.call
 
-    def _tensor(self, name: str, array: Array) -> torch.Tensor:
+    def tensor(self, name: str, array: Array) -> torch.Tensor:
         # The model must not write to the server's buffers.
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         if name in self._halves:
@@ -287,6 +296,10 @@ class TorchModel:
         return tensor if self._device.type == "cpu" else tensor.to(self._device)
 
     def _arrays(self, answer: Any) -> dict[str, Array]:
+        return {name: self._array(name, value) for name, value in self.named(answer).items()}
+
+    def named(self, answer: Any) -> dict[str, Any]:
+        """The outputs in an answer, by name. Raises `ModelFailed`."""
         if isinstance(answer, torch.Tensor):
             answer = (answer,)
         if isinstance(answer, Mapping):
@@ -296,7 +309,7 @@ class TorchModel:
             named = {name: answer[place] for name, place in self._places.items() if place < len(answer)}
         else:
             raise ModelFailed(f"the model returned a {type(answer).__name__}, not tensors")
-        return {name: self._array(name, value) for name, value in named.items()}
+        return named
 
     def _array(self, name: str, value: Any) -> Array:
         if not isinstance(value, torch.Tensor):

@@ -218,8 +218,9 @@ class ResponseCache:
 class ExplainRules:
     """How the runtime explains answers: which part each feature has in them."""
 
-    method: Annotated[Literal["auto", "tree", "permutation"], At(None)] = "auto"
-    """`tree` is exact. `permutation` asks the model for mixtures of rows. `auto`: `tree` for a model of trees."""
+    method: Annotated[Literal["auto", "tree", "gradients", "permutation"], At(None)] = "auto"
+    """`tree` is exact. `gradients` integrates those of a network. `permutation` asks the model for mixtures of rows.
+    `auto`: the first of them that the model has."""
     background: Annotated[str, At(None)] = ""
     """The file in the model's folder with the rows that stand for an absent feature."""
     output: Annotated[str, At(None)] = ""
@@ -316,8 +317,8 @@ class ModelConfig:
     """Where `max_batch_size` is from. "written": the configuration has it, and a 0 stays. "assumed": it was read from
     shapes, which do not tell whether rows are independent. Empty: it is left out, or the model's file names a batch."""
 
-    explains: Annotated[bool, At(pbtxt=None, yaml=None)] = field(default=False, compare=False)
-    """Whether this is a copy that explains answers: its outputs are those of `explanations.exact`."""
+    explains: Annotated[tuple[TensorSpec, ...], At(pbtxt=None, yaml=None)] = field(default=(), compare=False)
+    """Of a copy that explains answers: the outputs of the model itself. Its own are those of `explanations.exact`."""
 
     def input(self, name: str) -> TensorSpec | None:
         return next((spec for spec in self.inputs if spec.name == name), None)

@@ -1,6 +1,6 @@
-"""Exact explanations of models of trees, which a copy of the model for explanations alone computes.
+"""Explanations that a model computes itself, of trees or by gradients, in a copy of it for explanations alone.
 
-The copy has the outputs `SPECS`, a queue and batches of its own, and runs where the model would run: in a thread or a
+The copy has outputs of its own, a queue and batches of its own, and runs where the model would run: in a thread or a
 process. A request for an explanation therefore never delays an answer.
 """
 
@@ -10,25 +10,38 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
+
 from adapters.errors import CallerError
 from adapters.tensors import Inference
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, ResponseCache, TensorSpec
-from runtimes.tensor.explanations.explanation import BASE, OUTPUT, VALUES, Attributions, numbers, width_of
+from runtimes.tensor.explanations.explanation import (
+    BASE,
+    OUTPUT,
+    STEPS,
+    TARGET,
+    VALUES,
+    Attributions,
+    numbers,
+    width_of,
+)
 from runtimes.tensor.explanations.sampled import Inferring, within
 from runtimes.tensor.interfaces import Instance
 
 
-def explaining(config: ModelConfig) -> ModelConfig:
+def explaining(config: ModelConfig, *, gradients: bool) -> ModelConfig:
     """The configuration of a copy that explains."""
-    outputs = (
+    outputs: tuple[TensorSpec, ...] = (
         TensorSpec(VALUES, "FP64", (-1, width_of(config))),  # by target
         TensorSpec(BASE, "FP64", (-1,)),
         TensorSpec(OUTPUT, "FP64", (-1,)),
     )
+    if gradients:
+        outputs = (*outputs, TensorSpec(TARGET, "INT64", (1,)))
     return replace(
         config,
         outputs=outputs,
-        explains=True,
+        explains=config.outputs,
         instance_groups=(replace(config.instance_groups[0], count=1),),
         dynamic_batching=DynamicBatching(),
         response_cache=ResponseCache(),
@@ -45,12 +58,20 @@ class Closing(Inferring, Protocol):
 class ExactExplainer:
     """Owns the copies that explain, and their scheduler."""
 
-    method = "tree"
-
-    def __init__(self, config: ModelConfig, explained: str, scheduler: Closing, instances: Sequence[Instance]) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        explained: str,
+        scheduler: Closing,
+        instances: Sequence[Instance],
+        *,
+        has_gradients: bool,
+    ) -> None:
         """`config` is the model's own. `explained` names what the values add up to."""
         assert config.explain is not None
         self.memory_bytes = sum(instance.report.memory_bytes for instance in instances)
+        self.method = "gradients" if has_gradients else "tree"
+        self._cost = STEPS if has_gradients else 1
         self._rules = config.explain
         self._explained = explained
         self._scheduler = scheduler
@@ -59,17 +80,23 @@ class ExactExplainer:
     async def explain(self, inference: Inference, deadline: float) -> Attributions:
         """See `Explainer`."""
         rows = inference.inputs[0].shape[0] if inference.inputs and inference.inputs[0].shape else 0
-        if rows > self._rules.budget:
-            raise CallerError(f"The request has {rows} rows, and the budget of the model is {self._rules.budget}.")
+        if (needed := rows * self._cost) > self._rules.budget:
+            raise CallerError(
+                f"The explanation of {rows} rows needs {needed} rows of the model, and the budget is"
+                f" {self._rules.budget}: send fewer rows."
+            )
         sent = Inference(inference.model_name, inputs=inference.inputs)
         pending = self._scheduler.infer(sent, deadline)
-        values, base, output = await within(deadline, pending)
+        values, base, output, *target = await within(deadline, pending)
         targets = base.shape[1]
         made = Attributions(
             numbers(values).reshape(rows, targets, -1), numbers(base), numbers(output), self.method, self._explained,
-            targets == 1, model_rows=rows, device_seconds=getattr(pending, "device_seconds", 0.0),
+            targets == 1, model_rows=needed, device_seconds=getattr(pending, "device_seconds", 0.0),
         )  # fmt: skip
-        made.check()
+        if target:  # an integral of a few points: its error is in the answer
+            made.targets = np.frombuffer(target[0].data, "<i8").copy()
+        else:
+            made.check()
         return made
 
     async def aclose(self) -> None:

@@ -14,6 +14,8 @@ from adapters.tensors import Inference, Parameter, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 
 VALUES, BASE, OUTPUT, ERROR, TARGET = "values", "base", "output", "error", "target"
+STEPS: Final = 50
+"""Points of the line along which gradients are integrated: as many as Captum has by default."""
 TOLERANCE: Final = 1e-3
 """The largest error of an exact explanation, relative to its output: trees add numbers of 32 bits."""
 MAX_TARGETS: Final = 16
@@ -40,6 +42,8 @@ class Attributions:
     model_rows: int = 0
     """The rows that the model computed for it."""
     device_seconds: float = 0.0
+    targets: npt.NDArray[np.int64] | None = None
+    """The number of the output that is explained, by row, if only one is."""
 
     @property
     def error(self) -> Floats:
@@ -91,6 +95,8 @@ def tensors_of(explanation: Attributions, config: ModelConfig, target: int | Non
     `target` is the number of the output that the client selects. Raises `CallerError` if there is none.
     """
     values, base, output = explanation.values, explanation.base, explanation.output
+    if explanation.targets is not None and target is not None:
+        raise CallerError("Gradients explain the largest number of the output: leave out `target`.", param="target")
     chosen = _chosen(explanation, target)
     tensors: list[Tensor] = []
     if chosen is not None:
@@ -110,6 +116,8 @@ def tensors_of(explanation: Attributions, config: ModelConfig, target: int | Non
     tensors.append(_tensor(ERROR, explanation.error))
     if chosen is not None and not explanation.is_number:
         tensors.append(Tensor(TARGET, "INT64", chosen.shape, chosen.astype("<i8").tobytes()))
+    if explanation.targets is not None:
+        tensors.append(Tensor(TARGET, "INT64", explanation.targets.shape, explanation.targets.astype("<i8").tobytes()))
     return tensors
 
 

@@ -35,23 +35,30 @@ async def make(
         if not config.max_batch_size:
             raise ModelLoadError("only models with batches are explained: set `max_batch_size`")
         method = config.explain.method
-        if method == "tree" or (method == "auto" and config.backend in _OF_TREES):
+        own = "tree" if config.backend in _OF_TREES else "gradients" if config.backend == "torch" else ""
+        if method in ("tree", "gradients") or (method == "auto" and own):
             try:
-                return await _exact(config, folder, start, schedule)
+                if method not in ("auto", own):
+                    raise ModelLoadError(f"the backend `{config.backend}` has no `method: {method}`")
+                return await _exact(config, folder, start, schedule, gradients=own == "gradients")
             except ModelLoadError as error:
-                if method == "tree":
+                if method != "auto":
                     raise
-                log.info("%s: no exact explanations, mixtures of rows are used: %s", config.name, error)
+                log.info("%s: no explanations of its own, mixtures of rows are used: %s", config.name, error)
         return await _sampled(config, model_folder, scheduler)
     except ModelLoadError as error:
         raise ModelLoadError(f"explain: {error}") from error
 
 
-async def _exact(config: ModelConfig, folder: Path, start: Start, schedule: Schedule) -> ExactExplainer:
-    own = explaining(config)
+async def _exact(
+    config: ModelConfig, folder: Path, start: Start, schedule: Schedule, *, gradients: bool
+) -> ExactExplainer:
+    own = explaining(config, gradients=gradients)
+    explained = explained_output(config)
+    name = explained.name if gradients and explained is not None else RAW
     instances = await start(own, folder)
     try:
-        return ExactExplainer(config, RAW, schedule(own, instances), instances)
+        return ExactExplainer(config, name, schedule(own, instances), instances, has_gradients=gradients)
     except BaseException:
         for instance in instances:
             await instance.aclose()
