@@ -15,7 +15,7 @@ from torch import Tensor
 from runtimes.llm.model.attention import KVCache, Layout
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.lora import LowRankAdapter, adapted_rows
-from runtimes.llm.model.recurrent import Recurrence, StateCache
+from runtimes.llm.model.recurrent.states import Recurrence, StateCache
 from runtimes.llm.model.short_conv import Recent
 from runtimes.llm.native.build import NativeUnavailable
 from runtimes.llm.native.executor import NativeExecutor

@@ -8,11 +8,11 @@ llama.py             decoders, all in the manner of Llama; layers.py: a layer's 
 lora.py              adapters of low rank, and what they add to a product
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages; latent.py: of latents, as DeepSeek has it
-recurrent.py         layers with a state, and its cache; mamba.py: Mamba-2; delta.py: the delta rule
+recurrent/           layers with a state in the place of attention or beside it
 short_conv.py        layers with a convolution in the place of attention
 hugging_face.py      the shape of a model from its config.json
 families.py          the families of decoders, one row for each; family_features.py: what is special in them;
-                     recurrent_families.py and recurrent_features.py: the same with a state; family.py: a row
+                     family.py: a row
 tensor_names.py      the names of a family's tensors in files
 rope.py              rotary positions; model_config.py: the shape of a model
 matrix.py            a weight matrix, whole or quantized at load

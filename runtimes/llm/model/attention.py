@@ -20,7 +20,7 @@ from torch.nn import functional
 from runtimes.llm.sequence import Chunk
 
 if TYPE_CHECKING:
-    from runtimes.llm.model.recurrent import StateCache
+    from runtimes.llm.model.recurrent.states import StateCache
 
 _SCALE = torch.float32
 

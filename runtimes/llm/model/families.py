@@ -9,7 +9,7 @@ from runtimes.llm.model import family_features as features
 from runtimes.llm.model import tensor_names
 from runtimes.llm.model.family import Family
 from runtimes.llm.model.family_features import Raw
-from runtimes.llm.model.recurrent_families import RECURRENT_FAMILIES
+from runtimes.llm.model.recurrent.families import RECURRENT_FAMILIES
 
 
 def _sliding_from(raw: Raw, layer: int) -> bool:

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runtimes.llm.model.delta import Delta, read_delta
 from runtimes.llm.model.latent import Latent, read_latent
-from runtimes.llm.model.mamba import Mamba, read_mamba
 from runtimes.llm.model.matrix import Weight, concatenated, with_rows
 from runtimes.llm.model.model_config import DeltaShape, ExpertShape, MambaShape, ModelShape
+from runtimes.llm.model.recurrent.delta import DeltaLayer, read_delta
+from runtimes.llm.model.recurrent.mamba import Mamba, read_mamba
 from runtimes.llm.model.short_conv import ShortConv
 
 TensorSource = Callable[[str, tuple[int, ...]], Any]
@@ -76,7 +76,7 @@ class Layer:
     """In place of attention."""
     mamba: Mamba | None = None
     """In place of attention, or beside it."""
-    delta: Delta | None = None
+    delta: DeltaLayer | None = None
     """In place of attention."""
     attention_gate: Weight | None = None
 

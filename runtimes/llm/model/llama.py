@@ -16,14 +16,14 @@ from torch.nn import functional
 from runtimes.llm.model import latent
 from runtimes.llm.model.activations import activated
 from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
-from runtimes.llm.model.delta import Delta, corrected
 from runtimes.llm.model.experts import mixed
 from runtimes.llm.model.layers import Layer, TensorSource, read_layer
 from runtimes.llm.model.lora import AdaptedRows, MatrixName, add_low_rank
-from runtimes.llm.model.mamba import Mamba, remembered
 from runtimes.llm.model.matrix import Weight, embedding, linear
 from runtimes.llm.model.model_config import DeltaShape, MambaShape, ModelShape
-from runtimes.llm.model.recurrent import Recurrence
+from runtimes.llm.model.recurrent.delta import DeltaLayer, corrected
+from runtimes.llm.model.recurrent.mamba import Mamba, remembered
+from runtimes.llm.model.recurrent.states import Recurrence
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.model.short_conv import Recent, convolved
 from runtimes.llm.picture_rows import put_rows
@@ -158,13 +158,13 @@ class Llama:
             return given
         return given + self._attention(layer, normed, index, step) * self.config.attention_multiplier
 
-    def _remembered(self, memory: Mamba | Delta, normed: Tensor, index: int, step: "_Step") -> Tensor:
+    def _remembered(self, memory: Mamba | DeltaLayer, normed: Tensor, index: int, step: "_Step") -> Tensor:
         shape = self.config.recurrent
         assert shape is not None
         assert step.cache.states is not None
         assert step.recurrence is not None
         states, eps = step.cache.states[self._state_at[index]], self.config.rms_norm_eps
-        if isinstance(memory, Delta):
+        if isinstance(memory, DeltaLayer):
             assert isinstance(shape, DeltaShape)
             return corrected(memory, shape, normed, states, step.recurrence, eps)
         assert isinstance(shape, MambaShape)

@@ -136,7 +136,7 @@ class LatentShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MambaShape:
-    """Mamba-2's layers (model/mamba.py): `heads` of `head_dim` numbers, each with `state` numbers that it remembers.
+    """Mamba-2's layers (recurrent/mamba.py): `heads` of `head_dim` numbers, each with `state` numbers to remember.
 
     Every group of neighbouring heads shares its B and C. Steps are kept within `step_limits`. What the heads give is
     multiplied by silu(gate), before a norm of each group if `normed`, or after it if `gated_last`. `multipliers` are
@@ -187,7 +187,7 @@ class MambaShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaShape:
-    """Layers of the gated delta rule (model/delta.py). Files have their rows `by_key_head`, or in our own order."""
+    """Layers of the gated delta rule (recurrent/delta.py). Files have their rows `by_key_head`, or in our own order."""
 
     key_heads: int
     value_heads: int

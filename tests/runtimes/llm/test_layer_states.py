@@ -16,7 +16,7 @@ from runtimes.llm.engine.model_runner import ModelRunner
 from runtimes.llm.engine.speculation import Speculation, Speculator
 from runtimes.llm.memory import CacheSize, cache_size, state_bytes
 from runtimes.llm.model.llama import Llama
-from runtimes.llm.model.recurrent import StateCache
+from runtimes.llm.model.recurrent.states import StateCache
 from runtimes.llm.sequence import Sequence
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.family_table import tiny

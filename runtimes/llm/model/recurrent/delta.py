@@ -16,14 +16,14 @@ from torch.nn import functional
 
 from runtimes.llm.model.matrix import Weight, concatenated, linear, with_rows
 from runtimes.llm.model.model_config import DeltaShape, ModelShape
-from runtimes.llm.model.recurrent import LayerStates, Recurrence, evolved
+from runtimes.llm.model.recurrent.states import LayerStates, Recurrence, evolved
 
 _SPAN = 64
 _KEY_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class DeltaLayer:
     """`into` is [channels + H × V, hidden]: queries, keys, values and gates; `rates` [2 × H, hidden]: β, then the
     steps. Vectors are float32."""
 
@@ -37,7 +37,7 @@ class Delta:
     out: Weight
 
 
-def read_delta(config: ModelShape, shape: DeltaShape, read: Callable[..., Any]) -> Delta:
+def read_delta(config: ModelShape, shape: DeltaShape, read: Callable[..., Any]) -> DeltaLayer:
     """`read(name, *sizes)` returns the layer's tensor of that name and shape."""
     hidden, heads, inner, channels = config.hidden_size, shape.value_heads, shape.inner, shape.channels
     if shape.by_key_head:
@@ -47,7 +47,7 @@ def read_delta(config: ModelShape, shape: DeltaShape, read: Callable[..., Any]) 
         parts = (("qkv", channels), ("z", inner), ("b", heads), ("a", heads))
         matrices = [read(f"linear_attn.in_proj_{name}.weight", size, hidden) for name, size in parts]
         into, rates = concatenated(matrices[:2]), concatenated(matrices[2:])
-    return Delta(
+    return DeltaLayer(
         into=into,
         rates=rates,
         kernel=read("linear_attn.conv1d.weight", channels, 1, shape.conv_length)[:, 0].float(),
@@ -72,7 +72,7 @@ def _rates_order(shape: DeltaShape) -> Tensor:
 
 
 def corrected(
-    delta: Delta, shape: DeltaShape, rows: Tensor, cache: LayerStates, recurrence: Recurrence, eps: float
+    delta: DeltaLayer, shape: DeltaShape, rows: Tensor, cache: LayerStates, recurrence: Recurrence, eps: float
 ) -> Tensor:
     """[T, hidden] → [T, hidden]; the layer's states become those after the step."""
     inputs, gate = linear(rows, delta.into).split([shape.channels, shape.inner], dim=1)
@@ -126,10 +126,10 @@ def _span(q: Tensor, k: Tensor, v: Tensor, rates: Tensor, decays: Tensor, state:
     gone = decays.cumsum(dim=1)
     later = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool, device=q.device).triu(1)
     between = (gone[:, :, None] - gone[:, None]).masked_fill(later, -torch.inf).exp()
-    kept, keys = gone.exp()[..., None], k * rates[..., None]
+    since, keys = gone.exp()[..., None], k * rates[..., None]
     system = keys @ k.transpose(1, 2) * between  # below its diagonal; the solver takes that as 1
-    wanted = v * rates[..., None] - (keys * kept) @ state
-    moved = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
-    output = (q * kept) @ state + (q @ k.transpose(1, 2) * between) @ moved
+    right_side = v * rates[..., None] - (keys * since) @ state
+    moved = torch.linalg.solve_triangular(system, right_side, upper=False, unitriangular=True)
+    output = (q * since) @ state + (q @ k.transpose(1, 2) * between) @ moved
     left = (gone[:, -1:] - gone).exp()[..., None]
     return output, state * gone[:, -1].exp()[:, None, None] + (k * left).transpose(1, 2) @ moved

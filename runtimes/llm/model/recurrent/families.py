@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from runtimes.llm.model import family_features as features
-from runtimes.llm.model import recurrent_features, tensor_names
+from runtimes.llm.model import tensor_names
 from runtimes.llm.model.family import Family
+from runtimes.llm.model.recurrent import features as recurrent
 
 _QWEN_NEXT = Family(
     names=tensor_names.QWEN_NEXT,
@@ -21,8 +22,8 @@ _QWEN_NEXT = Family(
         "linear_value_head_dim": 128,
         "linear_conv_kernel_dim": 4,
     },
-    completed=recurrent_features.qwen_layers,
-    features=recurrent_features.qwen3_next,
+    completed=recurrent.qwen_layers,
+    features=recurrent.qwen3_next,
     slides=lambda raw, layer: False,
     alike=True,
     norms_are_offsets=True,
@@ -46,7 +47,7 @@ RECURRENT_FAMILIES: Mapping[str, Family] = {
             "shared_intermediate_size": 1024,
             "max_position_embeddings": 2048,
         },
-        features=recurrent_features.granite_hybrid,
+        features=recurrent.granite_hybrid,
         slides=lambda raw, layer: False,
         turns=lambda raw, layer, sliding: raw.get("position_embedding_type") == "rope",
         alike=True,
@@ -66,7 +67,7 @@ RECURRENT_FAMILIES: Mapping[str, Family] = {
             "mamba_conv_bias": True,
             "mamba_norm_before_gate": True,
         },
-        features=recurrent_features.falcon_h1,
+        features=recurrent.falcon_h1,
         slides=lambda raw, layer: False,
         alike=True,
         refused=("mamba_proj_bias", "attention_bias"),
@@ -88,14 +89,14 @@ RECURRENT_FAMILIES: Mapping[str, Family] = {
             "use_conv_bias": True,
         },
         keys={"rms_norm_eps": "layer_norm_epsilon", "hidden_act": "mlp_hidden_act"},
-        completed=recurrent_features.nemotron_layers,
-        features=recurrent_features.nemotron_h,
+        completed=recurrent.nemotron_layers,
+        features=recurrent.nemotron_h,
         slides=lambda raw, layer: False,
         turns=lambda raw, layer, sliding: False,
         alike=True,
         refused=("mlp_bias", "attention_bias", "moe_latent_size"),
     ),
     "qwen3_next": _QWEN_NEXT,
-    "qwen3_5_text": replace(_QWEN_NEXT, features=recurrent_features.qwen3_5),
-    "qwen3_5_moe_text": replace(_QWEN_NEXT, features=recurrent_features.qwen3_5_moe),
+    "qwen3_5_text": replace(_QWEN_NEXT, features=recurrent.qwen3_5),
+    "qwen3_5_moe_text": replace(_QWEN_NEXT, features=recurrent.qwen3_5_moe),
 }

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from runtimes.llm.model.matrix import Weight, linear
 from runtimes.llm.model.model_config import MambaShape, ModelShape
-from runtimes.llm.model.recurrent import LayerStates, Recurrence, evolved
+from runtimes.llm.model.recurrent.states import LayerStates, Recurrence, evolved
 
 _SPAN = 64
 
