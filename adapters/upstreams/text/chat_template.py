@@ -1,8 +1,8 @@
 """Renders a conversation as a prompt with the configured template, for servers that accept only prompts.
 
 A name such as `chatml` is a template that is part of Headrace (`templates`), and `file:PATH` is a template file. A
-folder is a model's own, in Hugging Face's layout: `chat_template.jinja` or `tokenizer_config.json`, which also has the
-tokens that begin and end a text.
+folder is a model's own, in Hugging Face's layout: `chat_template.jinja`, `tokenizer_config.json`, which also has the
+tokens that begin and end a text, or `chat_template.json`.
 """
 
 from collections.abc import Mapping
@@ -44,6 +44,12 @@ class _TokenizerConfig(msgspec.Struct):
 
     chat_template: str | list[_Named] | None = None
     eos_token: str | _Token | None = None
+
+
+class _ProcessorTemplate(msgspec.Struct):
+    """A model's `chat_template.json`."""
+
+    chat_template: str
 
 
 _config = msgspec.json.Decoder(_TokenizerConfig).decode
@@ -141,10 +147,20 @@ def _of_model(folder: Path, bos: str) -> PromptTemplate:
     source = _read(written) if written.exists() else config.chat_template
     if isinstance(source, list):
         source = {entry.name: entry.template for entry in source}.get("default")
+    if source is None and (older := folder / "chat_template.json").exists():
+        source = _of_processor(older)
     if source is None:
         raise TemplateError("its tokenizer_config.json has no chat template, and there is no chat_template.jinja")
     eos = config.eos_token
     return PromptTemplate(source, bos=bos, eos=eos.content if isinstance(eos, _Token) else eos or "")
+
+
+def _of_processor(file: Path) -> str:
+    """Where older models with pictures have it."""
+    try:
+        return msgspec.json.decode(_read(file), type=_ProcessorTemplate).chat_template
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise TemplateError(f"its chat_template.json cannot be read: {error}") from None
 
 
 def _read(file: Path) -> str:

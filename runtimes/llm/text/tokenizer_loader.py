@@ -279,6 +279,8 @@ def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
         templates = {entry["name"]: entry["template"] for entry in given}
     else:
         templates = {} if given is None else {"default": given}
+    if not all(isinstance(template, str) for template in templates.values()):
+        raise UnsupportedTokenizer("the chat_template of the model's JSON files is not a text")
     file = folder / "chat_template.jinja"
     if file.exists():
         templates = {"default": file.read_text("utf-8-sig")}

@@ -192,6 +192,19 @@ def test_a_models_own_in_a_file(tmp_path: Path) -> None:
     assert load(f"file:{tmp_path / 'chat_template.jinja'}").prompt(chat()) == "user"
 
 
+def test_a_models_own_beside_its_processor(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages[0].role }}"}))
+    assert load(model(tmp_path, {"eos_token": "</s>"})).prompt(chat()) == "user"
+    assert load(model(tmp_path, {"chat_template": "x"}), "again").prompt(chat()) == "x"
+
+
+@pytest.mark.parametrize("content", ["{}", "[", '{"chat_template": 5}'])
+def test_a_broken_file_of_a_processor_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "chat_template.json").write_text(content)
+    with pytest.raises(TemplateError, match=r"its chat_template\.json cannot be read"):
+        load(str(tmp_path))
+
+
 UNUSABLE: dict[str, tuple[Callable[[Path], str], str]] = {
     "nobody's name": (lambda folder: "chatml2", "templates by name are chatml, gemma"),
     "a path out of the folder": (lambda folder: "../templates/chatml", "no such folder"),

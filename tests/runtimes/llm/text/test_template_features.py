@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from runtimes.llm.api.messages import Message, check_messages
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.template_features import TemplateFeatures
-from runtimes.llm.text.tokenizer import Tokenizer
+from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from tests.support.tokenizer_folders import LAYOUTS, write_tokenizer
 
@@ -281,3 +281,12 @@ def test_templates_by_name_and_in_their_folder(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_bytes(b"\xef\xbb\xbfg")
     tokenizer = load_tokenizer(tmp_path)
     assert (tokenizer.chat_template, tokenizer.tool_template) == ("g", "f")
+
+
+@pytest.mark.parametrize("file", ["chat_template.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("template", [5, {"default": "x"}, [{"name": "default", "template": None}]])
+def test_a_template_that_is_no_text_is_refused(tmp_path: Path, file: str, template: Any) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / file).write_text(json.dumps({"chat_template": template}))
+    with pytest.raises(UnsupportedTokenizer, match="is not a text"):
+        load_tokenizer(tmp_path)
