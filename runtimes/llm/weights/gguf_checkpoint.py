@@ -178,6 +178,7 @@ _NAMES: Names = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    **{f"conv.{part}": f"shortconv.{part}" for part in ("in_proj", "conv", "out_proj")},
     "mlp.router": "ffn_gate_inp",
     "mlp.router.selection_bias": "exp_probs_b.bias",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
@@ -228,6 +229,8 @@ class GgufCheckpoint:
             return self._activation(name)
         stored = self._stored(name)
         weight = stored.of(self._tensors.weight(stored.name, stored.expert if stored.stacked else None), self.config)
+        if name.endswith("conv.conv.weight") and isinstance(weight, Tensor):
+            return weight.unflatten(0, (-1, 1))
         if name.endswith("shared_expert_gate.weight"):
             return weight.dequantized().view(1, -1) if isinstance(weight, GroupQuantized) else weight.view(1, -1)
         heads = {"q_proj": self.config.num_heads, "k_proj": self.config.num_kv_heads}.get(name.split(".")[-2])
@@ -248,6 +251,8 @@ class GgufCheckpoint:
         names = _NAMES
         if "blk.0.ffn_norm.weight" not in self._tensors and not self.config.post_norms:
             names = {**names, "pre_feedforward_layernorm": "post_attention_norm"}
+        if "output_norm.weight" not in self._tensors:
+            names = {**names, "model.norm": "token_embd_norm"}
         if "blk.0.attn_qkv.weight" in self._tensors:
             names = {**names, **_FUSED}
         if self.config.gated and self.config.experts is None and "blk.0.ffn_gate.weight" not in self._tensors:

@@ -74,6 +74,7 @@ ARCHITECTURES: Mapping[str, GgufFamily] = {
     "apertus": GgufFamily("apertus"),
     "arcee": GgufFamily("arcee", neighbours=True),
     "gpt2": GgufFamily("gpt2"),
+    "lfm2": GgufFamily("lfm2", {"block_auto_adjust_ff_dim": False}),
     "gpt-oss": GgufFamily("gpt_oss", windowed=True),
 }
 # The fields of an architecture, by what config.json calls them.
@@ -103,7 +104,9 @@ _FIELDS = {
     "first_k_dense_replace": "leading_dense_block_count",
     "moe_layer_start_index": "leading_dense_block_count",
     "moe_layer_interval": "interleave_moe_layer_step",
+    "conv_L_cache": "shortconv.l_cache",
 }
+_KEY_HEADS = "attention.head_count_kv"
 # Gemma's largest models scale their scores by the width of a head that they do not have; by number of layers.
 _ODD_SCALE = {("gemma2", 46), ("gemma3", 62)}
 
@@ -139,10 +142,20 @@ class GgufModel:
         """The architecture's `key`, which must be there if there is no default."""
         value = self.field(f"{self.architecture}.{key}", *default)
         if isinstance(value, list):
+            if key == _KEY_HEADS and self.row.family == "lfm2":
+                value = [heads for heads in value if heads] or value
             if len(set(value)) != 1:
                 raise UnsupportedModel(f"{self.architecture}.{key} differs between layers, which is not supported")
             return value[0]
         return value
+
+    @property
+    def layer_types(self) -> list[str] | None:
+        """Of LFM2, whose convolutions have no key heads."""
+        heads = self.field(f"{self.architecture}.{_KEY_HEADS}", None)
+        if self.row.family != "lfm2" or not isinstance(heads, list):
+            return None
+        return ["full_attention" if count else "conv" for count in heads]
 
 
 def gguf_config(model: GgufModel) -> ModelShape:
@@ -181,7 +194,8 @@ def gguf_config(model: GgufModel) -> ModelShape:
         "head_bias": "output.bias" in tensors,
     }
     features = family.features(raw)
-    if "blk.0.attn_q_norm.weight" not in tensors:
+    attending = next((i for i in range(model.layers) if i not in features.get("conv_layers", ())), 0)
+    if f"blk.{attending}.attn_q_norm.weight" not in tensors:
         features["qk_norm"] = None
     elif features.get("qk_norm") is None:
         raise UnsupportedModel(f"norms of queries and keys are not supported for {model.architecture}")
@@ -208,6 +222,8 @@ def _as_config_json(model: GgufModel, head_dim: int) -> tuple[Family, dict[str, 
         "sliding_window": window,
         "use_qk_norm": name == "glm4_moe" and "blk.0.attn_q_norm.weight" in model.tensors,
     }
+    if (types := model.layer_types) is not None:
+        raw["layer_types"] = types
     raw.setdefault("num_key_value_heads", raw["num_attention_heads"])
     return family, {**family.defaults, **row.defaults, **raw}
 

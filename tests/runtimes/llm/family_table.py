@@ -197,6 +197,7 @@ GGUF: dict[str, tuple[str, dict[str, str]]] = {
     "apertus": ("apertus", {}),
     "arcee": ("arcee", {}),
     "gpt2": ("gpt2", {}),
+    "lfm2": ("lfm2", {"shortconv.l_cache": "conv_L_cache"}),
     "gpt_oss": ("gpt-oss", _EXPERT_FIELDS | {"attention.sliding_window": "sliding_window"}),
 }  # fmt: skip
 _PERMUTED = ("llama", "granite", "granitemoe", "arcee")  # whose converter makes neighbours of what turns together
@@ -284,11 +285,14 @@ def _add_fields(writer: Any, config: Any, architecture: str, fields: dict[str, s
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(getattr(config, "intermediate_size", None) or config.n_inner)
+    size = getattr(config, "intermediate_size", None) or config.n_inner
+    writer.add_feed_forward_length(size if architecture != "lfm2" else 2 * size // 3)
     writer.add_head_count(config.num_attention_heads)
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+    if architecture == "lfm2":
+        heads = [heads if kind == "full_attention" else 0 for kind in config.layer_types]
     writer.add_head_count_kv(heads)
-    eps = ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "layer_norm_epsilon")
+    eps = ("rms_norm_eps", "norm_eps", "layer_norm_eps", "norm_epsilon", "layer_norm_epsilon")
     writer.add_layer_norm_rms_eps(next(getattr(config, name) for name in eps if hasattr(config, name)))
     writer.add_eos_token_id(255)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -333,6 +337,8 @@ def _converted(tensors: dict[str, Any], config: Any, architecture: str) -> dict[
             made[name.removesuffix("_bias") + (".bias" if bias else ".weight")] = (
                 weight if bias else weight.transpose(1, 2)
             )
+        elif name.endswith("conv.conv.weight"):
+            made[name] = weight[:, 0]
         elif "act_fn" not in name:
             name = name.replace("e_score_correction_bias", "e_score_correction.bias")
             made[name.replace("sinks", "sinks.weight")] = weight
