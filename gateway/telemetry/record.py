@@ -63,7 +63,7 @@ class Record:
     __slots__ = (
         "allowances", "arm", "client", "cost", "decision", "draft", "draws", "early", "ended", "endpoint", "error",
         "explanation", "exported", "feedback_id", "guard_seconds", "guarding", "guards", "ignored", "in_conversation",
-        "is_personal", "key", "lineage", "model", "of_batch", "operation", "personal", "pool", "previous", "reason",
+        "key", "lineage", "masked", "model", "of_batch", "operation", "personal", "pool", "previous", "reason",
         "relay", "request_id", "rng", "roles", "sealed", "shadowed", "started", "status", "stored", "stream", "team",
         "tenant", "time", "trace", "usage", "user", "withheld",
     )  # fmt: skip
@@ -99,8 +99,9 @@ class Record:
         """The sealed personal data of the response that the request continues; empty for none."""
         self.personal: PersonalAnswer | None = None
         """What the stored answer must not have; None for an answer without personal data, or one that is not stored."""
-        self.is_personal = False
-        """Whether the answer has personal data again, which a guard has masked: a batch stores it sealed."""
+        self.masked: PersonalAnswer | None = None
+        """The personal data that a guard has masked, which the answer has again: a batch stores it sealed. None for
+        none."""
         self.withheld = False
         """Whether the body that the client sent may have personal data, which must not be recorded."""
         self.rng: Random | None = None

@@ -115,7 +115,9 @@ class LineCalls:
         if text is None:
             status, error = 502, BackendError("The answer is not JSON, so that no batch can contain it.")
             text = Raw(msgspec.json.encode({"error": {"message": error.message, "code": error.code}}))
-        return LineEnd(status, text, record.request_id, error, _charge(record, self._currency()), record.is_personal)
+        return LineEnd(
+            status, text, record.request_id, error, _charge(record, self._currency()), record.masked is not None
+        )
 
     def _currency(self) -> str:
         currencies = {price.currency for price in self._core.snapshot.prices.values()}

@@ -150,7 +150,7 @@ class _GuardedRequest(Observer):
         record = exchange.record
         if not personal.has_values:
             return False
-        record.is_personal = True
+        record.masked = personal
         if record.stored:
             personal.check_storage()
             record.personal = personal

@@ -90,8 +90,10 @@ class PersonalTexts:
     ) -> None:
         """`named` are the kinds of recognisers, with the indexes of their guards. Raises `CallerError` for values of a
         response that cannot be opened."""
-        earlier = {}
-        if record.sealed:
+        earlier = dict[str, str]()
+        if isinstance(record.masked, PersonalTexts):  # guards of the route before have masked the prompt already
+            earlier = record.masked.values
+        elif record.sealed:
             try:
                 earlier = keys.opened(record.tenant, record.previous, record.sealed)
             except BrokenSeal:
@@ -103,6 +105,11 @@ class PersonalTexts:
         self._placeholders = RequestPlaceholders(keys.of(record.tenant), earlier)
         self._restorer: Restorer | None = None
         self._masker = PersonalMasker(rules, self._placeholders, lambda index: _count(record, guards[index]), named)
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The values by the names of their placeholders."""
+        return self._placeholders.values
 
     @property
     def has_values(self) -> bool:
