@@ -20,7 +20,7 @@ from gateway.features.recording.contents import GRPC, HEADER_LENGTH
 from gateway.features.recording.entries import Content, RecordedVerdict
 from gateway.features.recording.policy import Predicted, RecordedPolicy
 from gateway.features.replay.records import RecordedRequest
-from policies.guards.masking import RulesByView, TextTooLong, by_view, masked
+from policies.guards.masking import RulesByView, TextTooLong, by_view, masked, masked_by_key
 from policies.guards.selection import guards_of
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -133,8 +133,9 @@ def matches(content: Content, side: str, rules: RulesByView) -> bool | None:
         return None
     reported: list[int] = []
 
-    def mask(text: str) -> str:
-        return masked(text, rules, reported.append)
+    def mask(text: str, key: str = "") -> str:
+        text = masked(text, rules, reported.append)
+        return masked_by_key(key, text, rules, reported.append) if key else text
 
     if content.path.startswith("/apps/"):
         texts.masked_json(body, mask, free=True)
