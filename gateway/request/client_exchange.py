@@ -94,6 +94,15 @@ class ClientExchange(Exchange):
         self.routes += 1
         self._follow(decision, request)
 
+    async def rewrite_reserved(self) -> None:
+        """Write a reserved request again as its route sends it: an observer has changed `received`. What was reserved
+        stays, and what is sent is charged. Raises `CallerError`."""
+        decision, snapshot, self.request = self.decision, self.snapshot, self.received
+        if decision.rewrite is not None or decision.version:
+            self.request = await prepared(decision, self.request)
+        if self.request.sequence and self.model in snapshot.shared_models and self.model not in snapshot.pipelines:
+            self.request = await separated(self.request, self.principal.tenant)
+
     async def move_reserved(self, model: str) -> None:
         """`move_to` for a reserved request, as it was before its route changed it. The new route's limits are reserved
         in the place of the first one's. Raises `InferenceError`; the first reservation is held again then."""

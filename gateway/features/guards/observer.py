@@ -92,23 +92,40 @@ class _GuardedRequest(Observer):
 
     async def examine(self, exchange: ClientExchange) -> None:
         """Examine the prompt before it is reserved. Raises `ContentFiltered` and `Unsupported`."""
+        if self._recognition is not None:  # it calls models
+            exchange.judge = partial(self._examine_reserved, exchange)
+        elif await self._examine(exchange) and (to := self._target(exchange)) is not None:
+            exchange.move_to(to)
+
+    async def _examine_reserved(self, exchange: ClientExchange) -> None:
+        """The same for a reserved request. Raises what a client's own excess raises, and `GuardFailed`."""
+        exchange.request = exchange.received
+        if await self._examine(exchange):
+            await exchange.rewrite_reserved()
+            if (to := self._target(exchange)) is not None:
+                await exchange.move_reserved(to)
+
+    def _target(self, exchange: ClientExchange) -> str | None:
+        """The model to which the prompt is sent now; None for none, and if guards that judge decide it."""
+        guard = self._prompt
+        return guard.to if guard is not None and guard.panel is None and exchange.routes == 1 else None
+
+    async def _examine(self, exchange: ClientExchange) -> bool:
+        """Whether the prompt passes; False if a text of a guard is the answer."""
         try:
             request = await self._passed(exchange.request)
         except ContentReplaced as error:
             self._replace(exchange, error)
-            return
+            return False
         judged = request
         restores = self._personal is not None and self._restores(exchange, self._personal)
         if restores or (self._answer is not None and self._answer.acts):
             panel = None if self._answer is None else self._answer.panel
             request = _readable(request, whole=self._replaces or (panel is not None and bool(panel.of_wholes)))
         exchange.request = exchange.received = request
-        if (guard := self._prompt) is None:
-            return
-        if guard.panel is not None:
-            exchange.judge = partial(self._judge, exchange, judged, guard)
-        elif guard.to is not None and exchange.routes == 1:
-            exchange.move_to(guard.to)
+        if self._prompt is not None and self._prompt.panel is not None:
+            exchange.judge = partial(self._judge, exchange, judged, self._prompt)
+        return True
 
     async def _passed(self, request: ModelRequest) -> ModelRequest:
         """The request that may be sent, or be judged."""

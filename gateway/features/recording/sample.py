@@ -78,6 +78,14 @@ class Draft(Observer):
         if comparison is not None:
             self.shares = comparison.shares
         assert isinstance(exchange, ClientExchange)
+        if exchange.judge is None:
+            self._take_masked(exchange)
+
+    def reserved(self, exchange: Exchange) -> None:
+        assert isinstance(exchange, ClientExchange)
+        self._take_masked(exchange)
+
+    def _take_masked(self, exchange: ClientExchange) -> None:
         if exchange.record.withheld:  # guards come first, so personal data is masked now
             self.request, exchange.record.withheld = exchange.received, False
 
