@@ -26,8 +26,8 @@ async def fetch(
 ) -> tuple[list[CachedFile], int]:
     """Have the files of an object in the cache. Returns them, and the bytes that were transferred.
 
-    Objects of a stated size must have been given room. Raises `StoreError`. What has arrived of the object stays for the
-    next pull, unless it is wrong.
+    Objects of a stated size must have been given room. Raises `StoreError`. What has arrived of the object stays for
+    the next pull, unless it is wrong.
     """
     identity = item.identity(place)
     if (contents := cache.contents_of(identity)) is not None:

@@ -66,7 +66,7 @@ def test_a_schema_that_doubles_its_work_in_each_level_ends(schema: dict[str, Any
 async def test_an_answer_with_too_much_work_does_not_leave(
     on_error: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schemas, "MOST_STEPS", 5000)
+    monkeypatch.setattr(schemas, "MOST_STEPS", 1200)
     text = json.dumps(nested(60)).ljust(size)
     guard = {"name": "g", "kind": "schema", "json_schema": DOUBLING[1], "on_error": on_error}
     one = judged(answer(text), Judging(), guard)
