@@ -10,6 +10,7 @@ from gateway.admin.api.comparisons import ComparisonsFront
 from gateway.admin.api.configuration import ConfigurationFront
 from gateway.admin.api.explain import Explain, PipelinesFront
 from gateway.admin.api.guard import AdminGuard
+from gateway.admin.api.guards import GuardsFront
 from gateway.admin.api.models import ModelsFront
 from gateway.admin.api.playground import PlaygroundFront
 from gateway.admin.api.pools import Orders, Pools
@@ -74,6 +75,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *AdminBatches(backend).routes(),
             *ComparisonsFront(backend, "experiment").routes(),
             *shadows.routes(),
+            *GuardsFront(backend).routes(),
             *ConfigurationFront(backend).routes(),
             *PlaygroundFront(backend).routes(),
             *console.routes(),

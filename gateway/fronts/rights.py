@@ -206,6 +206,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /admin/experiments/{experiment}": _OPERATORS,
     "GET /admin/experiments/{experiment}/series": _OPERATORS,
     "POST /admin/experiments/{experiment}/{verb}": _OPERATORS,
+    "GET /admin/guards": _OPERATORS,
     "GET /admin/shadows": _OPERATORS,
     "GET /admin/shadows/{shadow}": _OPERATORS,
     "GET /admin/config": _OPERATORS,

@@ -10,6 +10,7 @@ models.py   models with their pools, prices and published facts
 tenants.py  tenants, their keys and their teams
 comparisons.py rollouts and experiments: their evidence, their time series, and orders to them
 shadows.py  shadows and their verdicts
+guards.py   guards and what they have found
 usage.py    usage by label and period, and invoices
 configuration.py drafts of the file: check, replay, apply, history
 playground.py requests to models on behalf of a signed-in person

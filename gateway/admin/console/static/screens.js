@@ -13,6 +13,7 @@ export const screens = [
   { path: "playground", title: "Playground", roles: all, load: () => import("./screens/playground.js") },
   { path: "rollouts", title: "Rollouts", roles: operators, load: () => import("./screens/rollouts.js") },
   { path: "pipelines", title: "Pipelines", roles: operators, load: () => import("./screens/pipelines.js") },
+  { path: "guards", title: "Guards", roles: operators, load: () => import("./screens/guards.js") },
   { path: "batches", title: "Batches", roles: all, load: () => import("./screens/batches.js") },
   { path: "audit", title: "Audit", roles: operators, load: () => import("./screens/audit.js") },
 ];

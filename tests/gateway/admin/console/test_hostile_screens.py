@@ -16,7 +16,7 @@ from tests.support.upstreams import upstream
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 WORD = "<svg/onload=window.hit=1>"
 SCREENS = ("start", "live", "requests", "tenants", "models", "usage", "policy", "playground", "rollouts", "pipelines",
-           "batches", "audit")  # fmt: skip
+           "guards", "batches", "audit")  # fmt: skip
 
 
 def configuration(url: str, folder: Path) -> dict[str, Any]:

@@ -43,6 +43,8 @@ const Facts = ({ facts }) => html`<dl class="facts">
   ${facts.filter(([, value]) => value !== undefined && value !== "").map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}
 </dl>`;
 
+const verdict = ([guard, action, mode, on, texts]) =>
+  `${guard}: ${action === "error" ? "no verdict" : action} in the ${on}${mode === "monitor" ? " (monitor)" : ""}${texts > 1 ? `, ${count(texts)} texts` : ""}`;
 const tokens = (value, text) => (value ? `${count(value)} ${text}` : undefined);
 
 const facts = (request, cost) => [
@@ -57,6 +59,7 @@ const facts = (request, cost) => [
   ["Rows", request.rows && count(request.rows)],
   ["Device", request.device_ms && seconds(request.device_ms / 1000)],
   ["Cost", `${cost}${request.estimated ? " (tokens estimated)" : ""}`],
+  ["Guards", request.guards?.map(verdict).join(", ")],
   ["Trace", request.trace_id && html`<code>${request.trace_id}</code>`],
 ];
 
