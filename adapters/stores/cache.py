@@ -7,6 +7,9 @@
     views/PLACE/REVISION     a folder of hard links to files
     views/PLACE/current      a symbolic link to the view that is served
 
+    synced                   what is older has reached the disk. It names the start of the machine since when
+                             nothing was lost
+
 Whoever uses a view holds a shared lock on `REVISION.use` beside it. Processes share a cache: one pulls at a time.
 """
 
@@ -58,7 +61,34 @@ class StoreCache:
                     break
                 await asyncio.sleep(LOCK_PAUSE)  # the holder is another process
             self._pinned.clear()
+            self._drop_lost()
             yield
+
+    def _drop_lost(self) -> None:
+        """After a crash of the machine: forget what may not have reached the disk."""
+        synced = self.root / "synced"
+        try:
+            boot, before = synced.read_text(), synced.stat().st_mtime_ns
+        except FileNotFoundError:
+            boot, before = "", 0
+        if boot == _boot():
+            return
+        self._remove_unused_views()
+        for path in (self.root / "objects").iterdir():
+            if path.stat().st_mtime_ns > before:
+                path.unlink()
+        named = {one.sha256 for path in (self.root / "objects").iterdir() for one in self._contents(path.name) or ()}
+        for path in (self.root / "files").iterdir():
+            if path.name not in named:
+                path.unlink()
+        self._sync(before)
+
+    def _sync(self, time: int | None = None) -> None:
+        """Have everything on the disk: once for a pull, as each file alone would take as long."""
+        os.sync()
+        _write(self.root / "synced", _boot().encode())
+        if time is not None:
+            os.utime(self.root / "synced", ns=(time, time))
 
     # ── contents ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -79,8 +109,6 @@ class StoreCache:
 
     def store(self, path: Path, sha256: str) -> None:
         """Move a whole file into the cache."""
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
         self._pinned.add(sha256)
         if self._file(sha256).exists():
             path.unlink()
@@ -161,6 +189,7 @@ class StoreCache:
         if not (view := folder / revision).is_dir():
             self._link(folder / f".{revision}", files)
             (folder / f".{revision}").rename(view)
+        self._sync()
         temporary = folder / ".current"
         temporary.symlink_to(revision)
         temporary.replace(folder / "current")
@@ -214,10 +243,7 @@ def _locks(file: IO[str], kind: int) -> bool:
 
 def _write(path: Path, data: bytes) -> None:
     temporary = path.with_name(f"{path.name}.new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    temporary.write_bytes(data)
     temporary.replace(path)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from adapters.stores.cache import StoreCache, use
 from adapters.stores.pull import Puller
 from adapters.stores.source import StoredObject, StoreError, checked_path
+from adapters.stores.transfer import fetch
 from tests.support.stores import ObjectsInMemory, tar_of, zip_of
 
 pytestmark = pytest.mark.realtime
@@ -230,3 +231,22 @@ async def test_two_objects_of_one_content_arrive_once(cache: StoreCache) -> None
     pulled = await Puller("p", place, cache).pull()
     assert contents(pulled.view) == {"a/1/x": b"same", "b/1/x": b"same"}
     assert len(place.reads) == 1
+
+
+async def test_after_a_crash_of_the_machine_nothing_is_trusted_that_may_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ObjectsInMemory({"a": b"a" * 1000})
+    cache = StoreCache(tmp_path, 1 << 20)
+    await Puller("p", place, cache).pull()
+    place.files["b"] = b"b" * 1000
+    (_, item) = await place.items()
+    async with cache.locked():  # a pull that does not reach its end
+        await fetch(place, "p", item, cache)
+    (torn,) = [path for path in (tmp_path / "files").iterdir() if path.read_bytes() == b"b" * 1000]
+    torn.chmod(0o600)
+    torn.write_bytes(bytes(1000))
+    place.reads.clear()
+    monkeypatch.setattr("adapters.stores.cache._boot", lambda: "another")
+    assert contents((await Puller("p", place, cache).pull()).view) == place.files
+    assert place.reads == [("b", 0)]
