@@ -213,6 +213,7 @@ ADMIN = (
     _("revision_required", (428,), "The change has no `If-Match`.", "Send the revision that you have read."),
     _("revision_changed", (409, 412), "Someone else changed the file meanwhile.", _AGAIN),
     _("tests_failed", (422,), "A test of the policy fails with the new file.", "Correct the file or its test."),
+    _("invalid_config", (422,), "The draft is no valid configuration here.", "Correct what the message names."),
     _("draft_too_large", (413, 422), "The draft or its result is too large.", "Send a smaller file."),
     _("reload_refused", (409,), "The gateway refuses the new file; the old one stays in force.", "Read the message."),
     _("unreadable_file", (409,), "The YAML file cannot be read.", "Correct its rights."),

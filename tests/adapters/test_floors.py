@@ -24,6 +24,7 @@ OPEN = {
     "requests",
     "spans",
     "statuses",
+    "stores",
 }
 """The parts that runtimes may import."""
 

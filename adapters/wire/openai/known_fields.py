@@ -97,7 +97,7 @@ class Reporting(Generic[T]):
                 fields[name] = value if defined is None else defined
             elif name == tag_field:
                 fields[name] = value
-            elif not requests_nothing(name, value):
+            elif bytes(value) == b"{}" or not requests_nothing(name, value):  # an empty object may be a hosted tool
                 self._ignored.ignore(name)
         return Raw(_encode(fields))
 
