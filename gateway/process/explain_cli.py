@@ -145,7 +145,7 @@ def explain(
     role: Annotated[Pairs, typer.Option(metavar="NAME", help="A role of the client. May be repeated.")] = None,
     label: Annotated[Pairs, typer.Option(metavar="K=V", help="A label of the key. May be repeated.")] = None,
     front: Annotated[
-        str, typer.Option(help="chat, text_completion, embeddings, rerank, score, classify or infer.")
+        str, typer.Option(help="chat, text_completion, embeddings, rerank, score, classify, infer or explain.")
     ] = "chat",
     header: Annotated[Pairs, typer.Option(metavar="K=V", help="A request header. May be repeated.")] = None,
     user: Annotated[str | None, typer.Option(help="End user: the `user` field of the request.")] = None,
