@@ -7,6 +7,7 @@ texts.py      the texts of bodies of JSON
 personal.py   personal data that is masked in the prompt, and given back in the answer
 recognition.py names and places that recognisers find in a prompt
 prompts.py    requests of every door
+files.py      encoded files in bodies, of which those that are texts are examined
 answers.py    whole answers of every server
 streams.py    the texts of streams
 natives.py    the texts of streams in the formats of their servers, for guards that only count

@@ -13,6 +13,7 @@ from adapters.upstreams.inferred import answer_of, decode
 from adapters.wire import decoding
 from adapters.wire.openai.chat_reader import answer_text
 from gateway.features.guards import texts
+from gateway.features.guards.files import has_files
 from gateway.features.guards.prompts import LARGE, beside, masked_all
 from gateway.features.guards.verdicts import Examining
 
@@ -28,7 +29,7 @@ async def guarded(request: ModelRequest, answer: Answer, guard: Examining) -> An
     if form.encoding or not answer.content_type.startswith("application/json"):
         raise guard.unreadable("answers of this kind")
     is_text = form.wire in ("openai", "anthropic", "gemini")
-    if is_text and len(body) < LARGE and not texts.has_tokens(body) and guard.clears((body,)):
+    if is_text and len(body) < LARGE and not texts.has_tokens(body) and not has_files(body) and guard.clears((body,)):
         return answer
     examine = _json if is_text else _app if form.wire == "app" else texts.masked_tensors
     try:

@@ -18,6 +18,7 @@ from adapters.wire.native_chat import NativePayload
 from adapters.wire.oip.bodies import HttpPayload
 from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from gateway.features.guards import texts
+from gateway.features.guards.files import has_files
 from gateway.features.guards.verdicts import Examining
 
 LARGE = 256 * 1024
@@ -114,7 +115,7 @@ def _changed(fields: Fields, guard: Examining) -> Fields:
             raise guard.unreadable("prompts of tokens")
         read[name] = raw
     views = [memoryview(raw) for raw in read.values()]
-    if sum(map(len, views)) < LARGE and guard.clears(views):
+    if sum(map(len, views)) < LARGE and not any(map(has_files, views)) and guard.clears(views):
         return changed
     for name, view in zip(read, views, strict=True):
         try:

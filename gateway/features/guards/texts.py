@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from adapters.wire import decoding
+from gateway.features.guards import files
 
 
 class Mask(Protocol):
@@ -28,10 +29,6 @@ _STRUCTURE = frozenset(
 """Fields of an API that have no text of a person or a model."""
 _ROLES = frozenset(("system", "developer", "user", "assistant", "model", "tool", "function"))
 """Roles of messages. A template of chats may write any other role into the prompt."""
-_BYTES = frozenset(("data", "b64_json", "file_data"))
-"""Fields with encoded bytes, if they are texts."""
-_KINDS_OF_BYTES = ("media_type", "mimeType", "mime_type", "format")
-"""Fields beside `data` that declare it as encoded bytes."""
 _FREE = frozenset(("arguments", "input", "args", "response", "result", "output"))
 """Fields whose objects are arguments or results of tools, so that their keys are texts too."""
 _SCHEMAS = frozenset(
@@ -135,8 +132,10 @@ def _masked_base64(encoded: str, mask: Mask) -> str:
 
 def masked_text(text: str, mask: Mask, name: str, *, free: bool) -> str:
     """A text with masks. Arguments that are JSON stay JSON."""
-    if not free and (name in _STRUCTURE or _is_role(text, name) or _is_picture(text, name)):
+    if not free and (name in _STRUCTURE or _is_role(text, name)):
         return text
+    if not free and name in ("url", "image_url") and text.startswith("data:"):
+        return files.masked_file(text, mask)
     changed = mask(text, name) if free else mask(text)
     if changed == text:
         return text
@@ -145,10 +144,6 @@ def masked_text(text: str, mask: Mask, name: str, *, free: bool) -> str:
 
 def _is_role(text: str, name: str) -> bool:
     return name == "role" and text in _ROLES
-
-
-def _is_picture(text: str, name: str) -> bool:
-    return name in ("url", "image_url") and text.startswith("data:")
 
 
 def masked_arguments(arguments: str, changed: str) -> str:
@@ -188,14 +183,14 @@ def _is_unread(key: str) -> bool:
 
 
 def _masked_object(value: dict[str, Any], mask: Mask, *, free: bool) -> dict[str, Any]:
-    encoded = value.get("type") != "text" and any(kind in value for kind in _KINDS_OF_BYTES)
+    encoded = value.get("type") != "text" and any(kind in value for kind in files.KINDS)
     changed: dict[str, Any] = {}
     same = True
     for key, each in value.items():
-        if isinstance(each, str) and not free and key in _BYTES and (encoded or key != "data"):
-            changed[key] = each
-            continue
-        new = masked_value(each, mask, key, free=free)
+        if isinstance(each, str) and not free and key in files.FIELDS and (encoded or key != "data"):
+            new: Any = files.masked_file(each, mask, declared=files.is_text_file(value))
+        else:
+            new = masked_value(each, mask, key, free=free)
         label = mask(key) if free else key
         same = same and new is each and label == key
         changed[label] = new
