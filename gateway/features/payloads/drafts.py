@@ -24,7 +24,10 @@ class PayloadDraft(Draft):
         self.is_decided = False
 
     def decided(self, exchange: Exchange) -> None:
-        # Guards come first: what they masked in the request is masked here.
+        """Nothing: guards that judge have not masked the request yet."""
+
+    def reserved(self, exchange: Exchange) -> None:
+        # Guards come first: what they masked in the request is masked here. They have let it pass.
         assert isinstance(exchange, ClientExchange)
         self.request = exchange.received
         self.is_decided = True

@@ -1,9 +1,11 @@
 """Recognisers of names see a reserved prompt: a request that its limits refuse costs no call of one."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from gateway.features.payloads.drafts import PayloadDraft
 from gateway.features.recording.sample import Draft
 from gateway.request.client_exchange import ClientExchange
 from gateway.request.spine import Observer
@@ -63,3 +65,26 @@ async def test_a_recorded_request_has_no_name() -> None:
     assert written("PERSON", "Anna Schmidt").encode() in bytes(first.request.fields["messages"])  # type: ignore[attr-defined]
     assert first.exchange.record.withheld is False
     assert refused.exchange.record.withheld is True
+
+
+@pytest.mark.parametrize("order", [[Draft, PayloadDraft], [PayloadDraft, Draft]])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_an_event_of_a_request_has_no_name_beside_a_record(order: list[type[Draft]], fails: bool) -> None:
+    ended = list[PayloadDraft]()
+    drafts = dict[type[Draft], Draft]()
+
+    def watch(kind: type[Draft], exchange: ClientExchange) -> Observer:
+        if kind is PayloadDraft:
+            drafts[kind] = PayloadDraft(exchange, lambda draft, _: ended.append(draft), answers=True)
+        else:
+            drafts[kind] = Draft(exchange, {})
+        return drafts[kind]
+
+    one, server, _ = limited({"requests": "1/day"})
+    server.fails = fails
+    one.core.watchers += tuple(partial(watch, kind) for kind in order)
+    await received(one, PATH, **prompt_of(TEXT))
+    assert [draft.is_decided for draft in ended] == [not fails]
+    if not fails:
+        bodies = [bytes(draft.request.fields["messages"]) for draft in drafts.values()]  # type: ignore[attr-defined]
+        assert not any(b"Anna" in body for body in bodies)
