@@ -134,7 +134,7 @@ def masked_text(text: str, mask: Mask, name: str, *, free: bool) -> str:
     """A text with masks. Arguments that are JSON stay JSON."""
     if not free and (name in _STRUCTURE or _is_role(text, name)):
         return text
-    if not free and name in ("url", "image_url") and text.startswith("data:"):
+    if not free and name in ("url", "image_url") and files.is_data_url(text):
         return files.masked_file(text, mask)
     changed = mask(text, name) if free else mask(text)
     if changed == text:

@@ -83,6 +83,13 @@ def mask(text: str) -> str:
 
 
 FORMS = {
+    "comma": f"data:text/plain;base64,{encoded(b'the zebra!')},",
+    "capitals": f"DATA:text/plain;BASE64 ,{encoded(b'the zebra!')}",
+    "no base64": "the zebra",
+    "a word": "zebra",
+    "one control character": encoded(b"\x01 the zebra, and so on and so on and so on"),
+    "odd and wide": encoded("\ufeffthe zebra".encode("utf-16-le") + b"x"),
+    "other codec": encoded("Müller, zebra".encode("latin-1")),
     "plain": encoded(b"the zebra!"),
     "unpadded": encoded(b"the zebra!").rstrip("="),
     "lines": "\n".join(encoded(b"the zebra!")),
@@ -100,9 +107,9 @@ def test_each_form_of_an_encoded_text_is_read(form: str) -> None:
 
 
 def test_a_declared_text_is_read_with_control_characters_too() -> None:
-    content = encoded(b"\0\1the zebra")
+    content = encoded(bytes(range(32)) * 9 + b"the zebra")
     assert masked_file(content, mask) == content
-    assert base64.b64decode(masked_file(content, mask, declared=True)) == b"\0\1the [\xe2\x80\xa6]"
+    assert b"the [\xe2\x80\xa6]" in base64.b64decode(masked_file(content, mask, declared=True))
 
 
 @given(st.binary(max_size=200), st.booleans())
@@ -124,3 +131,13 @@ def test_only_the_masked_span_of_a_text_changes(before: str, after: str) -> None
 def test_any_text_in_the_place_of_a_file_is_taken(data: str) -> None:
     assert isinstance(masked_file(data, mask), str)
     assert isinstance(masked_file(f"data:{data}", mask), str)
+
+
+@pytest.mark.parametrize("guard", [WORDS, MASKING])
+@pytest.mark.parametrize("url", ["data:text/plain;base64,{}", "DATA:;base64,{}", "data:,the%20zebra"])
+async def test_a_text_as_the_address_of_a_picture_is_examined(guard: dict[str, Any], url: str) -> None:
+    one = answering(guard)
+    part = {"type": "image_url", "image_url": {"url": url.format(encoded(b"the zebra"))}}
+    ((status, _, _),) = await received(one, "/v1/chat/completions", messages=[{"role": "user", "content": [part]}])
+    assert status == (200 if guard is MASKING else 400)
+    assert encoded(b"the zebra") not in str([call.request for call in one.adapters["main"][0].calls])

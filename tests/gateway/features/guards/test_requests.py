@@ -318,7 +318,8 @@ async def test_without_guards_a_route_has_no_observer() -> None:
 async def test_pictures_and_settings_are_not_examined() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,zebra"}}
     one = answering(guards=[MASKING])
-    content = [picture, {"type": "input_audio", "input_audio": {"data": "zebra", "format": "wav"}}]
+    sound = f"{'AAECAwQF' * 40}zebra"  # encoded bytes, which are no text
+    content = [picture, {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}]
     await received(one, "/v1/chat/completions", messages=[{"role": "user", "content": content}], user="zebra")
     assert sent(one).count("zebra") == 3
 
