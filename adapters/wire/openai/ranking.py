@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
-from adapters.ignored_fields import requests_nothing
-from adapters.wire.body import field, open_body
+from adapters.wire.body import field, is_given, open_body
 from adapters.wire.openai.embeddings import MAX_INPUTS
 
 _name = msgspec.json.Decoder(str | None)
@@ -126,9 +125,8 @@ def decode_classify(body: bytes) -> RankingBody:
 
 
 def _ignored(fields: dict[str, Raw], defined: frozenset[str]) -> tuple[str, ...]:
-    """The hints and the unknown fields that request something."""
-    names = [name for name in fields if name in HINTS or name not in defined]
-    return tuple(sorted(name for name in names if not requests_nothing(name, fields[name])))
+    """The hints and the unknown fields. One that is false may change the scores."""
+    return tuple(sorted(name for name in fields if (name in HINTS or name not in defined) and is_given(fields, name)))
 
 
 def _listed(fields: dict[str, Raw], name: str) -> list[str]:

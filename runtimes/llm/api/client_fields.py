@@ -11,9 +11,10 @@ from adapters.errors import CallerError
 from adapters.ignored_fields import IgnoredFields
 
 _ALIASES = {
-    "repeat_penalty": "repetition_penalty", "n_predict": "max_tokens", "num_predict": "max_tokens",
-    "max_new_tokens": "max_tokens", "random_seed": "seed", "grammar": "guided_grammar", "json_schema": "guided_json",
-    "think": "enable_thinking", "max_completion_tokens": "max_tokens",
+    "repeat_penalty": "repetition_penalty", "max_completion_tokens": "max_tokens", "n_predict": "max_tokens",
+    "max_output_tokens": "max_tokens", "num_predict": "max_tokens", "max_new_tokens": "max_tokens",
+    "random_seed": "seed", "grammar": "guided_grammar", "json_schema": "guided_json", "think": "enable_thinking",
+    "stop_sequences": "stop", "regex": "guided_regex", "ebnf": "guided_grammar",
 }  # fmt: skip
 _OPTIONS = frozenset((
     "temperature", "top_k", "top_p", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", *_ALIASES,
@@ -33,11 +34,11 @@ HINTS = frozenset((
     # TGI
     "decoder_input_details", "details", "do_sample", "return_full_text", "top_n_tokens", "watermark",
     # vLLM and SGLang
-    "add_special_tokens", "detokenize", "early_stopping", "kv_transfer_params", "length_penalty",
+    "detokenize", "early_stopping", "kv_transfer_params", "length_penalty",
     "mm_processor_kwargs", "request_id", "rid", "separate_reasoning", "spaces_between_special_tokens",
     "stream_reasoning", "use_beam_search", "vllm_xargs",
     # OpenRouter, Mistral, LiteLLM
-    "models", "plugins", "provider", "route", "safe_prompt", "session_id", "transforms", "usage",
+    "models", "plugins", "provider", "route", "session_id", "transforms", "usage",
 ))  # fmt: skip
 """Fields that other servers have and that no answer here depends on."""
 _REASONING = {

@@ -107,6 +107,8 @@ def _decode(body: bytes, kind: type[B], hints: IgnoredFields) -> B:
     own = frozenset(kind.__struct_fields__)
     fields = renamed(fields, own, hints)
     unknown = {name: fields.pop(name) for name in sorted(fields.keys() - own)}
+    if "messages" in own and unknown.get("add_special_tokens") is False:
+        del unknown["add_special_tokens"]  # a chat's template writes them
     _ignore(unknown, hints)
     if "tool_choice" in own:
         fields = allowed_tools(fields)

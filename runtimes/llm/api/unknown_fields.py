@@ -23,22 +23,25 @@ _ADAPTERS = (
 )  # fmt: skip
 GENERATING: Mapping[str, str] = {
     **dict.fromkeys((
-        "audio_data", "chat_template", "context", "documents", "image", "image_data", "images", "input", "input_embeds",
-        "input_extra", "input_ids", "input_prefix", "input_suffix", "instructions", "messages", "prompt",
-        "prompt_embeds", "query", "system", "template", "tool_responses", "tools", "video_data", "videos",
+        "add_special_tokens", "audio_data", "chat_template", "context", "documents", "image", "image_data", "images",
+        "input", "input_embeds", "input_extra", "input_ids", "input_prefix", "input_suffix", "instructions", "messages", "prompt",
+        "prompt_embeds", "query", "safe_prompt", "system", "system_prompt", "template", "tool_responses", "tools",
+        "truncate_prompt_tokens", "video_data", "videos",
     ), _PROMPT),
     "format": "the answer would have another form without it",
     **dict.fromkeys(("partial", "prefix"), _CONTINUES),
     **dict.fromkeys(_ADAPTERS, _ADAPTER),
     **dict.fromkeys((
-        "allowed_token_ids", "custom_logit_processor", "logits_processors", "structural_tag",
+        "allowed_token_ids", "custom_logit_processor", "extra_body", "logits_processors", "response_schema",
+        "sampling_params", "stop_regex", "structural_tag",
     ), _SAMPLING),
 }  # fmt: skip
 """Fields that change a generated answer, and the reason of their refusal. Those of `CHANGED` are refused too."""
 EMBEDDING: Mapping[str, str] = {
     **dict.fromkeys((
-        "embed_dtype", "embedding_types", "image", "images", "input_type", "instruction", "late_chunking", "messages",
-        "normalize", "output_dimension", "output_dtype", "pooling", "prompt", "prompt_name", "task", "task_type",
+        "add_special_tokens", "dimension", "embed_dtype", "embedding_types", "image", "images", "input_type",
+        "instruction", "late_chunking", "messages", "normalize", "output_dimension", "output_dtype", "pooling", "prompt", "prompt_name",
+        "prompt_template", "prompt_type", "task", "task_type",
     ), "the vectors would be other ones without it"),
     **dict.fromkeys(_ADAPTERS, _ADAPTER),
 }  # fmt: skip
@@ -48,6 +51,11 @@ RANKING: Mapping[str, str] = {
     ), "the scores would be other ones without it"),
     **dict.fromkeys(_ADAPTERS, _ADAPTER),
 }  # fmt: skip
+SWITCHES: Mapping[str, frozenset[bytes]] = {
+    **dict.fromkeys(("activation", "normalize", "softmax", "use_activation"), frozenset[bytes]()),
+    "add_special_tokens": frozenset((b"true",)),
+}
+"""Fields of which false is a change, and the values that are none."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -70,11 +78,16 @@ class UnknownFields:
             if is_misspelled(name):
                 message = f"`{name}` is not a field. Write `{name.casefold()}`."
                 raise CallerError(message, param=name, code="unknown_parameter")
-            if requests_nothing(name, value if isinstance(value, Raw) else Raw(_encode(value))):
+            raw = value if isinstance(value, Raw) else Raw(_encode(value))
+            if _changes_nothing(name, raw) if name in SWITCHES else requests_nothing(name, raw):
                 continue
             if name in CHANGED and name not in self.refused:
                 raise _unsupported(name, CHANGED[name][0])
             self.ignore(name)
+
+
+def _changes_nothing(name: str, raw: Raw) -> bool:
+    return bytes(raw) == b"null" or bytes(raw) in SWITCHES[name]
 
 
 def _unsupported(name: str, reason: str) -> CallerError:

@@ -13,7 +13,7 @@ from adapters.ignored_fields import IgnoredFields
 from adapters.wire.openai import ranking
 from runtimes.llm.api.request_decoding import decode_chat, decode_completion
 from runtimes.llm.api.text_bodies import decode_detokenize, decode_embeddings, decode_tokenize
-from runtimes.llm.api.unknown_fields import EMBEDDING, GENERATING, RANKING, UnknownFields
+from runtimes.llm.api.unknown_fields import EMBEDDING, GENERATING, RANKING, SWITCHES, UnknownFields
 from tests.runtimes.llm.server_fixtures import MODEL, post, serving
 from tests.support.newer_clients import NEW, newer, places
 
@@ -108,7 +108,7 @@ def test_a_field_that_changes_the_answer_is_refused_by_name(refused: dict[str, s
             with pytest.raises(CallerError) as error:
                 decode(encoded(body | {name: "x"}), IgnoredFields())
             assert error.value.param == name
-            for nothing in ("null", "false", "[]", '""'):
+            for nothing in ("null",) if name in SWITCHES else ("null", "false", "[]", '""'):
                 if name not in ("input", "tools", "messages", "prompt"):
                     decode(encoded(body | {name: json.loads(nothing)}), IgnoredFields())
 
@@ -118,6 +118,37 @@ def test_a_field_that_changes_the_scores_is_refused_by_name() -> None:
         body = ranking.decode_classify(encoded({"input": "q", name: True}))
         with pytest.raises(CallerError, match=name):
             UnknownFields(RANKING, IgnoredFields()).ignore(*body.ignored)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "accepted"),
+    [
+        ("embeddings", {"normalize": False}, False),
+        ("embeddings", {"normalize": True}, False),
+        ("embeddings", {"add_special_tokens": False}, False),
+        ("embeddings", {"add_special_tokens": True}, True),
+        ("completion", {"add_special_tokens": False}, False),
+        ("completion", {"add_special_tokens": True}, True),
+        ("chat", {"add_special_tokens": False}, True),
+        ("chat", {"regex": "(yes|no)"}, True),
+    ],
+)
+def test_a_switch_is_refused_where_it_changes_the_answer(kind: str, field: dict[str, Any], accepted: bool) -> None:
+    decode, body = DECODED[kind]
+    hints = IgnoredFields()
+    if accepted:
+        decode(encoded(body | field), hints)
+        assert hints.ignored == []
+        return
+    with pytest.raises(CallerError) as error:
+        decode(encoded(body | field), hints)
+    assert [error.value.param] == [*field]
+
+
+def test_names_of_other_servers_for_forms_and_stops_are_obeyed() -> None:
+    body = decode_chat(encoded({"messages": FORMED["messages"], "regex": "a+", "stop_sequences": ["x"]}))
+    assert (body.guided_regex, body.stop) == ("a+", ["x"])
+    assert decode_completion(encoded({"prompt": "q", "max_output_tokens": 4})).max_tokens == 4
 
 
 @pytest.mark.parametrize("inner", ["images", "videos", "tool_responses", "prefix", "partial"])
