@@ -25,8 +25,8 @@ GENERATING: Mapping[str, str] = {
     **dict.fromkeys((
         "add_special_tokens", "audio_data", "chat_template", "context", "documents", "image", "image_data", "images",
         "input", "input_embeds", "input_extra", "input_ids", "input_prefix", "input_suffix", "instructions", "messages",
-        "prompt", "prompt_embeds", "query", "safe_prompt", "system", "system_prompt", "template", "tool_responses", "tools",
-        "truncate_prompt_tokens", "video_data", "videos",
+        "prompt", "prompt_embeds", "query", "safe_prompt", "system", "system_prompt", "template", "tool_responses",
+        "tools", "truncate_prompt_tokens", "video_data", "videos",
     ), _PROMPT),
     "format": "the answer would have another form without it",
     **dict.fromkeys(("partial", "prefix"), _CONTINUES),
@@ -40,8 +40,8 @@ GENERATING: Mapping[str, str] = {
 EMBEDDING: Mapping[str, str] = {
     **dict.fromkeys((
         "add_special_tokens", "dimension", "embed_dtype", "embedding_types", "image", "images", "input_type",
-        "instruction", "late_chunking", "messages", "normalize", "output_dimension", "output_dtype", "pooling", "prompt",
-        "prompt_name", "prompt_template", "prompt_type", "task", "task_type",
+        "instruction", "late_chunking", "messages", "normalize", "output_dimension", "output_dtype", "pooling",
+        "prompt", "prompt_name", "prompt_template", "prompt_type", "task", "task_type",
     ), "the vectors would be other ones without it"),
     **dict.fromkeys(_ADAPTERS, _ADAPTER),
 }  # fmt: skip
