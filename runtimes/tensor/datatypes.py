@@ -42,3 +42,14 @@ def fp32_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     bits = np.ascontiguousarray(values, "<f4").view("<u4")
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), np.uint32(0x7FC0), rounded).astype("<u2")
+
+
+def rounded(values: npt.NDArray[np.float64], datatype: str) -> npt.NDArray[np.float64]:
+    """The values that a tensor of the datatype has for these numbers. Those beyond its range are infinite. Whole
+    numbers and BOOL hold their values as they are."""
+    if datatype not in ("FP16", "FP32", "BF16"):
+        return values
+    with np.errstate(over="ignore"):
+        if datatype == "BF16":
+            return bf16_to_fp32(fp32_to_bf16(values.astype(np.float32))).astype(np.float64)
+        return values.astype(DTYPES[datatype]).astype(np.float64)

@@ -13,9 +13,10 @@ import numpy as np
 
 from config.problem import closest
 from runtimes.tensor.configuration.model_config import Drift, ModelConfig, TensorSpec
+from runtimes.tensor.datatypes import rounded
 from runtimes.tensor.drift.columns import Column, read_columns, refused
 from runtimes.tensor.drift.histograms import read_histograms
-from runtimes.tensor.drift.sketches import Floats, Labels, Sketch, labels_of, numbers_of
+from runtimes.tensor.drift.sketches import Floats, Labels, Numbers, Sketch, labels_of, numbers_in, numbers_of
 
 MAX_FEATURES: Final = 100
 """Features of one model: each is a label of metrics."""
@@ -140,7 +141,7 @@ def _sketch(
     if not isinstance(source, Column):
         if isinstance(source, Labels) != (spec.datatype == "BYTES") and spec.datatype not in _WHOLE:
             raise refused(path, f"{name[:64]} must have {'labels' if spec.datatype == 'BYTES' else 'edges'}")
-        return source
+        return _in_datatype(source, spec.datatype) if isinstance(source, Numbers) else source
     if spec.datatype == "BYTES":
         return labels_of(source.labels())
     numbers = source.numbers()
@@ -148,7 +149,15 @@ def _sketch(
         raise refused(path, f"column {name[:64]} has texts, and `{spec.name}` is {spec.datatype}")
     if not is_input and spec.datatype in _WHOLE and (classes := _classes(numbers)) is not None:
         return classes
-    return numbers_of(numbers, drift.bins)
+    # Requests have rounded numbers: an edge that is not one of them would divide equal values.
+    return numbers_of(rounded(numbers, spec.datatype), drift.bins)
+
+
+def _in_datatype(sketch: Numbers, datatype: str) -> Numbers:
+    """A histogram with the edges that the tensor's numbers have. Bins whose edges are equal then are one."""
+    edges, places = np.unique(rounded(sketch.edges, datatype), return_inverse=True)
+    bins = np.concatenate([places, [len(edges), len(edges) + 1]])
+    return numbers_in(edges, np.bincount(bins, weights=sketch.reference))
 
 
 _WHOLE: Final = frozenset({"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"})

@@ -8,8 +8,12 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from adapters.tensors import DATATYPES
 from runtimes.tensor.configuration.model_config import Drift, ModelConfig, TensorSpec
+from runtimes.tensor.datatypes import DTYPES, bf16_to_fp32, fp32_to_bf16, rounded
 from runtimes.tensor.drift.plans import MAX_FEATURES, TensorPlan, read_plans
 from runtimes.tensor.drift.sketches import Labels, Numbers
 from runtimes.tensor.interfaces import ModelLoadError
@@ -95,6 +99,79 @@ def test_an_output_of_many_whole_numbers_is_a_number(tmp_path: Path) -> None:
     rows = "\n".join(str(i) for i in range(200))
     (plan,) = plans(tmp_path, "t.csv", f"class\n{rows}\n", TABLE)
     assert isinstance(plan.features[0].sketch, Numbers)
+
+
+def as_requests(values: list[float], datatype: str) -> Any:
+    """The numbers of requests that have these values, as a server reads them."""
+    with np.errstate(over="ignore"):
+        if datatype == "BF16":
+            return bf16_to_fp32(fp32_to_bf16(np.array(values, np.float32))).astype(np.float64)
+        return np.array(values).astype(DTYPES[datatype]).astype(np.float64)
+
+
+def numbers_in_datatypes() -> st.SearchStrategy[tuple[str, list[float]]]:
+    def values(datatype: str) -> st.SearchStrategy[Any]:
+        if datatype == "BOOL":
+            return st.booleans().map(float)
+        if "INT" in datatype:
+            bounds = np.iinfo(DTYPES[datatype])
+            return st.integers(int(bounds.min), int(bounds.max))
+        tenths = st.integers(-50, 50).map(lambda whole: whole / 10)
+        return tenths | st.floats(allow_nan=True, allow_infinity=False)
+
+    datatypes = st.sampled_from([datatype for datatype in DATATYPES if datatype != "BYTES"])
+    return datatypes.flatmap(
+        lambda datatype: st.tuples(st.just(datatype), st.lists(values(datatype), min_size=1, max_size=60))
+    )
+
+
+@given(given=numbers_in_datatypes(), side=st.sampled_from(["input", "output"]), bins=st.integers(2, 20))
+@example(("FP32", [0.1, 0.2, 0.3, 0.4] * 1250), "input", 10)
+@example(("FP16", [0.1, 0.2, 0.3, 0.4] * 1250), "output", 10)
+@example(("BF16", [0.1, 0.2, 0.3, 0.4] * 1250), "input", 10)
+def test_the_reference_itself_as_requests_has_not_drifted(
+    tmp_path_factory: pytest.TempPathFactory, given: tuple[str, list[float]], side: str, bins: int
+) -> None:
+    datatype, values = given
+    folder = tmp_path_factory.mktemp("reference")
+    spec = TensorSpec("x", datatype, (1,))
+    specs = ((spec,), (CLASS,)) if side == "input" else ((AGE,), (spec,))
+    text = "\n".join(["x", *map(repr, values)])
+    (plan,) = plans(folder, "t.csv", f"{text}\n", ModelConfig("m", "onnx", *specs), bins=bins)
+    sketch = plan.features[0].sketch
+    if isinstance(sketch, Numbers):
+        counts = sketch.count(as_requests(values, datatype))
+    else:
+        assert isinstance(sketch, Labels)
+        counts = sketch.count(np.array(values).astype(DTYPES[datatype]))
+    assert counts.tolist() == sketch.reference.tolist()
+    assert sketch.psi(counts) == pytest.approx(0, abs=1e-9)
+    assert (sketch.ks(counts) or 0) == pytest.approx(0, abs=1e-9)
+
+
+@given(
+    datatype=st.sampled_from(["FP16", "BF16", "FP32", "FP64"]),
+    edges=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30, unique=True).map(sorted),
+    values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60),
+)
+@example("FP32", [0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4] * 10)
+@example("FP16", [1.0, 1.0001, 2.0], [1.0, 1.0001, 1.5])
+def test_a_value_at_an_edge_of_a_histogram_stays_below_it(
+    tmp_path_factory: pytest.TempPathFactory, datatype: str, edges: list[float], values: list[float]
+) -> None:
+    counts = np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges) + 1)
+    content = json.dumps({"features": {"x": {"edges": edges, "counts": counts.tolist()}}})
+    config = ModelConfig("m", "onnx", (TensorSpec("x", datatype, (1,)),), (CLASS,))
+    (plan,) = plans(tmp_path_factory.mktemp("reference"), "t.json", content, config)
+    sketch = plan.features[0].sketch
+    assert isinstance(sketch, Numbers)
+    assert np.all(np.diff(sketch.edges) > 0)
+    assert sketch.reference.sum() == len(values)
+    # A value above an edge may be equal to it once both are rounded; one at an edge or below never rises above it.
+    most = np.cumsum(sketch.count(rounded(np.array(values), datatype)))
+    assert np.all(most >= np.cumsum(sketch.reference))
+    if set(values) <= set(edges):
+        assert np.array_equal(most, np.cumsum(sketch.reference))
 
 
 REFUSED = {
