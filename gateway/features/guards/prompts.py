@@ -166,11 +166,7 @@ async def _tensors(request: InferRequest, guard: Examining) -> InferRequest:
         return request
     changed = dataclasses.replace(inference, inputs=inputs, parameters=parameters)
     made = await codecs.request_from(changed, request.size)
-    return replace(
-        made, model=request.model, version=request.version, stream=request.stream, kind=request.kind,
-        sequence=request.sequence, starts=request.starts, ends=request.ends, timeout=request.timeout,
-        ignored=request.ignored, user=request.user,
-    )  # fmt: skip
+    return replace(request, payload=made.payload, rows=made.rows, size=made.size, codec=made.codec)
 
 
 def masked_all(tensors: list[Tensor], guard: Examining) -> list[Tensor]:

@@ -8,7 +8,7 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import DeadlineError, Unsupported
-from adapters.requests import ExplainRequest, ModelQuery, ModelRequest
+from adapters.requests import InferRequest, ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from adapters.wire.oip import bodies as oip_bodies
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
@@ -46,7 +46,7 @@ class Pipeline:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelQuery):
             return await self._query(request, call)
-        if isinstance(request, ExplainRequest) and request.kind == "explain":
+        if isinstance(request, InferRequest) and request.kind == "explain":
             raise Unsupported(f"The model `{self.name}` is a pipeline, which does not explain answers.")
         if request.sequence and self._by_row:
             raise Unsupported(

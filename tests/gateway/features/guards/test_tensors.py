@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from adapters.errors import ContentFiltered
 from adapters.fake import Script
-from adapters.requests import InferRequest
+from adapters.requests import ExplainRequest, InferRequest
 from adapters.tensors import FINAL, Inference, Inferred, Tensor, join_bytes, split_bytes
 from adapters.types import OIP_GENERATE, OIP_GRPC, OIP_JSON, Form
 from adapters.wire import sse
@@ -75,6 +75,17 @@ async def test_bytes_that_are_no_text_are_sent_as_they_are() -> None:
     assert texts_of(request) == [picture]
     request = await sent(guarded(whole(COUNT), guards=[MASKING]), binary(text(picture + b" zebra ")))
     assert texts_of(request) == [picture + " […] ".encode()]
+
+
+@pytest.mark.parametrize("length", ["json", "binary"])
+async def test_an_explanation_with_masks_is_still_one(length: str) -> None:
+    made = Inference("chat", inputs=[text("the Zebra")])
+    body, head = oip.encode_request(made, binary=length == "binary")
+    request = request_view.request_of(body, model="chat", version="3", kind="explain", header_length=head)
+    received = await sent(guarded(whole(COUNT), guards=[MASKING]), request)
+    assert isinstance(received, ExplainRequest)
+    assert (received.operation, received.kind, received.version) == ("explain", "explain", "3")
+    assert texts_of(received) == ["the […]".encode()]
 
 
 async def test_prompts_of_kserve_and_generate_are_masked() -> None:

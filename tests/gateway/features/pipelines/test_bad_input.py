@@ -5,15 +5,16 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import CallerError
+from adapters.errors import CallerError, Unsupported
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelQuery, ModelRequest
 from adapters.tensors import Tensor
 from config.expressions.types import CompileError
-from tests.gateway.features.pipelines.rigs import TWO, chat_fake, floats, infers, rig
+from tests.gateway.features.pipelines.rigs import TWO, chat_fake, floats, infer, infers, rig
 from tests.gateway.features.pipelines.stories import METADATA
 from tests.support.gateways import Rig, listening
 from tests.support.guards import BODIES
@@ -53,6 +54,14 @@ async def post(one: Rig, path: str, body: dict[str, Any]) -> Reply:
 
 
 CHAT, TENSORS = "/v1/chat/completions", "/v2/models/whole/infer"
+
+
+async def test_an_explanation_is_refused_whatever_class_its_request_has() -> None:
+    one = rig({"steps": [{"name": "draft", "model": "a"}]}, {"a": infers(floats("y", 1))}, tensors=["a"])
+    request = replace(infer(floats("x", 1)), kind="explain")
+    with pytest.raises(Unsupported, match="is a pipeline, which does not explain answers"):
+        await one.core.handle(one.principal, request, {}, one.record())
+    assert one.adapters["a"][0].calls == []
 
 
 class Scorer(FakeAdapter):
