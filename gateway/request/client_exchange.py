@@ -245,7 +245,7 @@ class ClientExchange(Exchange):
         if record.trace.steps:
             usage, record.cost = record.trace.spent()
         elif usage is not None and usage.device_ms:
-            self.services.device_time.record(self.model, usage.rows, usage.device_ms)
+            self.services.device_time.record(self.model, request.operation, usage.rows, usage.device_ms)
         if price is not None and record.trace.steps and not answered:
             record.cost = None  # a pipeline with a price of its own costs nothing without an answer
         elif usage is not None and price is not None:

@@ -24,7 +24,7 @@ class RoutePlan:
         request, price = exchange.request, exchange.price
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
         exchange.cost = None if price is None else price.cost(prompt, output)
-        device_ms = exchange.services.device_time.expected(exchange.model, request.rows)
+        device_ms = exchange.services.device_time.expected(exchange.model, request.operation, request.rows)
         exchange.amounts = (1, prompt + output, request.rows, request.size, device_ms)
 
     def caller(self, exchange: Exchange) -> ModelCaller | None:

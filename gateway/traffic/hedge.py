@@ -7,7 +7,7 @@ from typing import Protocol
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError
-from adapters.requests import ModelRequest
+from adapters.requests import ExplainRequest, ModelRequest
 from gateway.traffic.endpoint import RefusalKey, subject_of
 from policies.hedge import Patience
 from policies.retry import RetryBudget
@@ -28,6 +28,8 @@ class Hedge:
 
     The first answer to begin wins, and is the only one that is charged; the others are cancelled. An answer that has
     begun is never hedged. A request that waits for an endpoint is not hedged either, as the hedge would wait too.
+    Explanations pass: each takes as long as hundreds of predictions, so a hedge would cost as much again. They have no
+    part in the measured delays and in the budget of the predictions of their route.
     """
 
     def __init__(
@@ -40,6 +42,8 @@ class Hedge:
         self.clock = clock
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
+        if isinstance(request, ExplainRequest):
+            return await self.pool.call(request, call)
         self._budget.request(self.clock())
         seconds = self.patience.seconds(stream=request.stream)
         if seconds is not None and call.repeatable and call.relay is None and not request.sequence:

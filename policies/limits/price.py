@@ -10,23 +10,27 @@ WEIGHT = 0.1
 
 
 class DeviceTime:
-    """Device time for each row: the moving mean of each model whose server reports its device time."""
+    """Device time for each row: the moving mean of each model whose server reports its device time.
 
-    __slots__ = ("_by_model",)
+    Each operation has its own mean, because an explanation computes hundreds of predictions.
+    """
+
+    __slots__ = ("_means",)
 
     def __init__(self) -> None:
-        self._by_model: dict[str, float] = {}
+        self._means: dict[tuple[str, str], float] = {}
 
-    def expected(self, model: str, rows: int) -> float:
-        """Expected milliseconds for a request with `rows` rows; 0 before the first report."""
-        each = self._by_model.get(model)
+    def expected(self, model: str, operation: str, rows: int) -> float:
+        """Expected milliseconds for a request with `rows` rows; 0 before the first report of this operation."""
+        each = self._means.get((model, operation))
         return 0.0 if each is None else each * max(1, rows)
 
-    def record(self, model: str, rows: int, milliseconds: float) -> None:
-        """Record the reported time of a request. The models are those of the configuration, so memory is bounded."""
+    def record(self, model: str, operation: str, rows: int, milliseconds: float) -> None:
+        """Record the reported time of a request. The models are those of the configuration, and the operations those
+        of the requests, so memory is bounded."""
         each = milliseconds / max(1, rows)
-        mean = self._by_model.get(model)
-        self._by_model[model] = each if mean is None else mean + WEIGHT * (each - mean)
+        mean = self._means.get((model, operation))
+        self._means[model, operation] = each if mean is None else mean + WEIGHT * (each - mean)
 
 
 OUTPUT_ESTIMATE = 256

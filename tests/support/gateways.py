@@ -11,7 +11,7 @@ import yaml
 
 from adapters.fake import FakeAdapter
 from adapters.http1.server import Limits, Server
-from adapters.requests import ChatRequest, InferRequest
+from adapters.requests import ChatRequest, ExplainRequest, InferRequest
 from adapters.wire.oip.bodies import HttpPayload
 from adapters.wire.openai import chat as wire
 from config.schema.config import Config
@@ -178,6 +178,11 @@ class Rig:
 def infer(model: str = "chat", **fields: Any) -> InferRequest:
     """A request of tensors that is not decoded."""
     return InferRequest(model=model, payload=HttpPayload(body=b"{}"), **fields)
+
+
+def explain(model: str = "chat", **fields: Any) -> ExplainRequest:
+    """The same, for an explanation."""
+    return ExplainRequest(model=model, payload=HttpPayload(body=b"{}"), **fields)
 
 
 def _breaker(configuration: Config, pool: str) -> Breaker:

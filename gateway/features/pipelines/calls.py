@@ -222,7 +222,7 @@ class StepExchange(Exchange):
         cost, call, contains_steps = None, self.call, self._inner is not None
         if usage is not None:
             if usage.device_ms:
-                self.services.device_time.record(self.model, usage.rows, usage.device_ms)
+                self.services.device_time.record(self.model, self.request.operation, usage.rows, usage.device_ms)
             if self.price is not None:
                 cost = charge(self.price, usage)
             if call.step is not None:

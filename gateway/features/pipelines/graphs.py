@@ -77,7 +77,7 @@ class GraphPlan(RoutePlan):
             exchange.amounts, exchange.cost = path
             return
         super().estimate(exchange)
-        device_ms = exchange.services.device_time.expected(self._model, request.rows)
+        device_ms = exchange.services.device_time.expected(self._model, request.operation, request.rows)
         exchange.amounts = (*exchange.amounts[:-1], device_ms)
 
     def caller(self, exchange: Exchange) -> ModelCaller | None:

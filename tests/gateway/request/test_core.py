@@ -29,7 +29,7 @@ from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from policies.limits.limits import Rated
 from tests.support.deterministic import START
-from tests.support.gateways import Rig, chat, config, infer
+from tests.support.gateways import Rig, chat, config, explain, infer
 
 
 def rig(*fakes: FakeAdapter, limits: dict[str, Any] | None = None, models: list[str] | None = None) -> Rig:
@@ -335,6 +335,17 @@ async def test_device_time_is_reserved_once_it_was_reported() -> None:
     tries = [one.core.handle(one.principal, infer(rows=4), {}, one.record()) for _ in range(4)]
     results = await asyncio.gather(*tries, return_exceptions=True)
     assert [isinstance(result, LimitExceeded) for result in results] == [False, False, True, True]
+    one.assert_idle()
+
+
+async def test_an_explanation_does_not_reserve_its_time_for_predictions() -> None:
+    tenant = {"name": "acme", "models": ["*"], "limits": {"device_ms": "20000/h"}}
+    scripts = [Script(usage=Usage(rows=rows, device_ms=spent)) for rows, spent in ((100, 100.0), (1, 9000.0))]
+    one = Rig(config(tenants=[tenant]), {"main": [FakeAdapter(*scripts, scripts[0])]})
+    for request in (infer(rows=100), explain(rows=1), infer(rows=100)):
+        await one.core.handle(one.principal, request, {}, one.record())
+    with pytest.raises(LimitExceeded, match="its limit of device_ms: "):
+        await one.core.handle(one.principal, explain(rows=2), {}, one.record())
     one.assert_idle()
 
 

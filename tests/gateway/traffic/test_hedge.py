@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
+from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError, TransportError
 from adapters.fake import FakeAdapter, Script
+from adapters.requests import ModelRequest
 from policies.hedge import LEAST
-from tests.support.gateways import Rig, chat, config
+from tests.support.gateways import Rig, chat, config, explain, infer
 
 SLOW, QUICK = Script(latency=10.0, gap=1.0), Script(latency=0.1, gap=1.0)
 
@@ -161,6 +164,36 @@ async def test_p95_is_measured_and_counts_abandoned_attempts() -> None:
     assert min(hedged[-20:]) > 0.19 + 0.1  # a hedge begins where 95% have begun, and then takes its own time
     late = sum(seconds > 1 for seconds in durations[LEAST:])
     assert late <= 0.01 * 1000  # both were slow: one of four hundred
+    await asyncio.sleep(0)
+    one.assert_idle()
+
+
+class Tensors(FakeAdapter):
+    """A server whose explanations take as long as ninety predictions, and whose predictions may be late."""
+
+    late = 0.0
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        await asyncio.sleep(9.0 if request.operation == "explain" else self.late)
+        return await super().call(request, call)
+
+
+async def test_explanations_are_not_hedged_and_do_not_delay_the_hedges_of_predictions() -> None:
+    fakes = [Tensors(Script(latency=0.1)), Tensors(Script(latency=0.1))]
+    one = rig(*fakes, hedge={"budget": "100%"})
+
+    async def ask(request: ModelRequest) -> Any:
+        record = one.record()
+        await one.core.handle(one.principal, request, {}, record)
+        return record
+
+    for _ in range(LEAST):
+        for request in (infer(), explain(), explain()):
+            assert (await ask(request)).trace.events == ()
+    fakes[0].late = fakes[1].late = 5.0
+    record = await ask(infer())
+    assert record.trace.events[0] == ("hedge", "main")
+    assert (await ask(explain())).trace.events == ()
     await asyncio.sleep(0)
     one.assert_idle()
 

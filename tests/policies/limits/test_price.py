@@ -112,31 +112,39 @@ def test_a_wrong_price_is_refused(parts: dict[str, Any], message: str) -> None:
 
 
 def test_no_time_is_expected_before_a_report() -> None:
-    assert DeviceTime().expected("m", 8) == 0
+    assert DeviceTime().expected("m", "infer", 8) == 0
 
 
 def test_reported_time_counts_by_the_row() -> None:
     time = DeviceTime()
-    time.record("m", 4, 8.0)
-    assert time.expected("m", 1) == 2.0
-    assert time.expected("m", 10) == 20.0
-    assert time.expected("another", 1) == 0
+    time.record("m", "infer", 4, 8.0)
+    assert time.expected("m", "infer", 1) == 2.0
+    assert time.expected("m", "infer", 10) == 20.0
+    assert time.expected("another", "infer", 1) == 0
 
 
 def test_the_mean_follows_the_reports() -> None:
     time = DeviceTime()
-    time.record("m", 1, 10.0)
-    time.record("m", 1, 20.0)
-    assert time.expected("m", 1) == pytest.approx(10.0 + WEIGHT * 10.0)
+    time.record("m", "infer", 1, 10.0)
+    time.record("m", "infer", 1, 20.0)
+    assert time.expected("m", "infer", 1) == pytest.approx(10.0 + WEIGHT * 10.0)
     for _ in range(200):
-        time.record("m", 1, 20.0)
-    assert time.expected("m", 1) == pytest.approx(20.0, rel=1e-3)
+        time.record("m", "infer", 1, 20.0)
+    assert time.expected("m", "infer", 1) == pytest.approx(20.0, rel=1e-3)
+
+
+def test_explanations_leave_the_mean_of_predictions_as_it_is() -> None:
+    time = DeviceTime()
+    time.record("m", "infer", 100, 100.0)
+    time.record("m", "explain", 1, 9000.0)
+    assert time.expected("m", "infer", 100) == 100.0
+    assert time.expected("m", "explain", 2) == 18_000.0
 
 
 def test_a_request_without_rows_is_one() -> None:
     time = DeviceTime()
-    time.record("m", 0, 3.0)
-    assert time.expected("m", 0) == 3.0
+    time.record("m", "infer", 0, 3.0)
+    assert time.expected("m", "infer", 0) == 3.0
 
 
 def test_tokens_that_are_written_for_an_hour_have_a_price_of_their_own() -> None:
