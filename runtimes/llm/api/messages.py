@@ -24,6 +24,13 @@ class ImageUrl(msgspec.Struct, forbid_unknown_fields=True):
     detail: str | None = None
 
 
+class ThinkingText(msgspec.Struct, forbid_unknown_fields=True):
+    """A part of a thought. It is no `TurnPart`, because a type that contains itself is searched once per level."""
+
+    type: Literal["text"]
+    text: str
+
+
 class TurnPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A part of a content. `refusal` and `thinking` are parts of an assistant's answer."""
 
@@ -31,7 +38,7 @@ class TurnPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     text: str | None = None
     image_url: ImageUrl | str | None = None
     refusal: str | None = None
-    thinking: "str | list[TurnPart] | None" = None
+    thinking: str | list[ThinkingText] | None = None
     annotations: list[Any] | None = None
     closed: bool | None = None
 
@@ -39,7 +46,7 @@ class TurnPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     def written(self) -> str | None:
         """The text of the part, also of a thought."""
         value = self.refusal if self.type == "refusal" else self.thinking if self.type == "thinking" else self.text
-        return "".join([part.text or "" for part in value]) if isinstance(value, list) else value
+        return "".join([part.text for part in value]) if isinstance(value, list) else value
 
     @property
     def is_picture(self) -> bool:

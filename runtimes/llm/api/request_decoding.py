@@ -136,6 +136,8 @@ def _defined(fields: dict[str, Any], kind: type[B], hints: IgnoredFields) -> B:
             return decoder.decode(_encode(fields))
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
+    except (msgspec.DecodeError, RecursionError) as error:  # values that are nested too deeply
+        raise CallerError(f"The body is not valid: {error}.") from None
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Fields that no table of this runtime has: listed, and without an effect on the answer or its status."""
 
 import json
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import CallerError
 from adapters.ignored_fields import IgnoredFields
-from adapters.wire.openai import ranking
+from adapters.wire.openai import known_fields, ranking
 from runtimes.llm.api.request_decoding import decode_chat, decode_completion
 from runtimes.llm.api.text_bodies import decode_detokenize, decode_embeddings, decode_tokenize
 from runtimes.llm.api.unknown_fields import EMBEDDING, GENERATING, RANKING, SWITCHES, UnknownFields
@@ -157,6 +158,49 @@ def test_content_of_a_message_that_would_be_lost_is_refused(inner: str) -> None:
     decode_chat(encoded({"messages": [message | {inner: False}]}), IgnoredFields())
     with pytest.raises(CallerError, match=f"`{inner}`"):
         decode_chat(encoded({"messages": [message | {inner: ["x"]}]}), IgnoredFields())
+
+
+def test_a_thought_within_thoughts_is_refused_after_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type that contains itself would be searched, and encoded, once for each level."""
+    part: dict[str, Any] = {"type": "text", "text": "x" * 2**16}
+    for _ in range(200):
+        part = {"type": "thinking", "foo": 1, "thinking": [part]}
+    body, written, encode = {"messages": [{"role": "assistant", "content": [part]}]}, list[int](), known_fields._encode
+
+    def counted(value: Any) -> bytes:
+        result = encode(value)
+        written.append(len(result))
+        return result
+
+    monkeypatch.setattr(known_fields, "_encode", counted)
+    for decode in (decode_chat, decode_tokenize):
+        written.clear()
+        with pytest.raises(CallerError):
+            decode(encoded(body), IgnoredFields())
+        assert sum(written) < 2**16
+
+
+def test_a_thought_of_texts_is_one_thought() -> None:
+    texts = [{"type": "text", "text": "a", "foo": 1}, {"type": "text", "text": "b"}]
+    body = {"messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": texts, "foo": 1}]}]}
+    hints = IgnoredFields()
+    [turn] = decode_chat(encoded(body), hints).messages
+    assert turn.thought == "ab"
+    assert hints.ignored == ["foo"]
+
+
+@pytest.mark.parametrize(("before", "after"), [("[", "]"), ('{"a":', "}")])
+def test_values_that_are_nested_too_deeply_are_refused_at_any_depth(before: str, after: str) -> None:
+    """Some levels are decoded, and are too many for the encoder that the search for unknown fields has."""
+    refused, depths = 0, range(sys.getrecursionlimit() // 2, sys.getrecursionlimit() + 2)
+    for depth in depths:
+        inner = before * depth + "1" + after * depth
+        body = f'{{"messages":[{{"role":"user","content":"x","foo":1,"bar":{inner}}}]}}'
+        try:
+            decode_chat(body.encode(), IgnoredFields())
+        except CallerError:
+            refused += 1
+    assert 0 < refused < len(depths)
 
 
 async def test_a_newer_client_has_the_same_answer_from_the_server() -> None:
