@@ -27,6 +27,21 @@ PROMPT = "Is it about zebras?"
 
 
 BY_CHAT: dict[str, Any] = {"name": "g", "kind": "model", "model": "judge", "prompt": PROMPT}
+GUARDS: dict[str, tuple[dict[str, Any], str]] = {
+    "chat": (BY_CHAT, "openai"),
+    "condition": ({"name": "g", "kind": "model", "model": "judge", "match_if": 'text == "Yes."'}, "openai"),
+    "tensor": (
+        {"name": "g", "kind": "model", "model": "judge", "match_if": "score >= 0.5", "input": "text"}, "oip-http"
+    ),
+    "labels": ({"name": "g", "kind": "model", "model": "judge", "labels": ["BAD"]}, "openai"),
+    "injection": ({"name": "g", "kind": "injection", "model": "judge", "on": ["prompt", "answer"]}, "openai"),
+    "topics": (
+        {"name": "g", "kind": "topics", "embed": "judge", "deny": [{"name": "a", "examples": ["a zebra", "zebras"]}]},
+        "openai",
+    ),
+    "webhook": ({"name": "g", "kind": "webhook", "model": "judge", "secret": "s" * 32}, "http"),
+}  # fmt: skip
+"""A guard of each kind that calls a model, and the protocol of its pool."""
 
 
 def answer(text: str) -> FakeAdapter:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
+from policies.guards.readable import readable
+
 TEXT = "TEXT"
 """The kind of a text of the client that has the form of a placeholder. It is masked too, so that the client receives
 its own text again, and never the value of somebody."""
@@ -37,7 +39,7 @@ class RequestPlaceholders:
             name = f"{kind}_{number:0{_DIGITS}}"
             if name in self.values:
                 name, count = None, count + 1
-        self.values[name] = value
+        self.values[name] = readable(value)  # no answer of JSON has a lone surrogate
         self._names[kind, value] = name
         return f"<{name}>"
 

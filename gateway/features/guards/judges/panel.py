@@ -24,6 +24,7 @@ from adapters.errors import (
 )
 from config.schema.guards import NamedGuardConfig
 from gateway.features.guards.judges.base import GuardCalls, Judge, UndecidedError
+from policies.guards.readable import readable
 
 AT_ONCE = 8
 """Windows of one guard that are judged at the same time."""
@@ -83,7 +84,7 @@ class Panel:
 
     async def examine(self, texts: Sequence[str], *, whole: bool = False) -> None:
         """Judge texts; `whole` ones by the judges of whole answers. Raises `GuardFailed`, and what the side raises."""
-        given = [text for text in texts if text and not text.isspace()] if not whole else list(texts)
+        given = [readable(text) for text in texts if whole or (text and not text.isspace())]
         judges = self.of_wholes if whole else self.judges
         if not given or not judges:
             return

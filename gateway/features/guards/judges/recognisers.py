@@ -18,6 +18,7 @@ from config.schema.guards import RecogniserConfig
 from gateway.features.guards.judges.base import FAILURES, OPEN_SECONDS, GuardCalls
 from policies.breaker import Breaker
 from policies.guards.personal.masking import Recognised
+from policies.guards.readable import readable
 
 WINDOW, OVERLAP = 8192, 256
 """Characters of one request to a recogniser, and those of a long text that the next one has again."""
@@ -116,7 +117,7 @@ class Recogniser:
     async def _entities_of(self, window: Sequence[WindowPart], calls: GuardCalls) -> list[_Entity]:
         config = self._config
         body = _encode({
-            "text": _GAP.join(piece.part for piece in window),
+            "text": readable(_GAP.join(piece.part for piece in window)),
             "language": config.language,
             "entities": config.entities,
             "score_threshold": config.threshold,

@@ -10,22 +10,7 @@ from adapters.spans import SpanLog
 from gateway.traffic.spans import AttemptSpan
 from tests.support.gateways import chat
 from tests.support.guarding import BODIES, received
-from tests.support.judging import BY_CHAT, Judging, answer, judged, prompt_of
-
-GUARDS: dict[str, tuple[dict[str, Any], str]] = {
-    "chat": (BY_CHAT, "openai"),
-    "condition": ({"name": "g", "kind": "model", "model": "judge", "match_if": 'text == "Yes."'}, "openai"),
-    "tensor": (
-        {"name": "g", "kind": "model", "model": "judge", "match_if": "score >= 0.5", "input": "text"}, "oip-http"
-    ),
-    "labels": ({"name": "g", "kind": "model", "model": "judge", "labels": ["BAD"]}, "openai"),
-    "injection": ({"name": "g", "kind": "injection", "model": "judge", "on": ["prompt", "answer"]}, "openai"),
-    "topics": (
-        {"name": "g", "kind": "topics", "embed": "judge", "deny": [{"name": "a", "examples": ["a zebra", "zebras"]}]},
-        "openai",
-    ),
-    "webhook": ({"name": "g", "kind": "webhook", "model": "judge", "secret": "s" * 32}, "http"),
-}  # fmt: skip
+from tests.support.judging import BY_CHAT, GUARDS, Judging, answer, judged, prompt_of
 
 
 @pytest.mark.parametrize("kind", GUARDS)
