@@ -107,12 +107,20 @@ class Recogniser:
             async with asyncio.timeout(self._config.timeout), asyncio.TaskGroup() as group:
                 for window in windows:
                     group.create_task(one(window))
-        except* (TimeoutError, DeadlineError):  # a call ends at the earlier one of both
-            late = calls.are_late
-            raise _late() if late else UpstreamTimeout(f"no answer within {self._config.timeout:g} s") from None
-        except* InferenceError as failures:
-            raise failures.exceptions[0] from None
+        except* (TimeoutError, InferenceError) as failures:
+            raise self._error_of(failures.exceptions, calls) from None
         return values
+
+    def _error_of(self, failures: Sequence[BaseException], calls: GuardCalls) -> InferenceError:
+        """The error for those of several windows. What the client has caused is first, so that no other hides it."""
+        errors = [each for each in failures if isinstance(each, InferenceError) and not isinstance(each, DeadlineError)]
+        if limits := [each for each in errors if isinstance(each, LimitExceeded)]:
+            return limits[0]
+        if len(errors) < len(failures) and calls.are_late:  # a call ends at the earlier one of both
+            return _late()
+        if errors:
+            return min(errors, key=lambda each: (type(each).__name__, each.message))
+        return UpstreamTimeout(f"no answer within {self._config.timeout:g} s")
 
     async def _entities_of(self, window: Sequence[WindowPart], calls: GuardCalls) -> list[_Entity]:
         config = self._config
