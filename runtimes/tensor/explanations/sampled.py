@@ -71,7 +71,7 @@ class SampledExplainer:
         rows = await asyncio.to_thread(self._read, inference)
         count = len(next(iter(rows.values())))
         planned = sampling.plan(count, self._features, self._mixer.count, self._rules.budget)
-        if self._features > 1 and not planned.rounds:
+        if not planned.rounds:
             raise CallerError(
                 f"The explanation of {count} rows needs at least {planned.needed} rows of the model, and the budget is"
                 f" {self._rules.budget}: send fewer rows, or let the model's configuration have a larger `budget` or a"
@@ -132,7 +132,7 @@ class SampledExplainer:
         is_number = self._output.dims in ((), (1,)) or self._output.reshape == ()
         made = Attributions(
             parts / max(1, done), np.broadcast_to(base, full.shape), full,
-            "exact" if planned.is_exact or self._features == 1 else self.method, self._output.name, is_number,
+            "exact" if planned.is_exact else self.method, self._output.name, is_number,
             seed, cost.rows, cost.seconds,
         )  # fmt: skip
         made.check()
@@ -143,7 +143,7 @@ class SampledExplainer:
     ) -> Iterator[tuple[list[npt.NDArray[np.int64]] | None, sampling.Masks]]:
         """The permutations of each row, None for all coalitions; and the coalitions of all rows, one row after
         another."""
-        if planned.is_exact or self._features == 1:
+        if planned.is_exact:
             yield None, np.tile(sampling.all_coalitions(self._features), (count, 1))
             return
         random = np.random.default_rng(seed)

@@ -47,6 +47,8 @@ def plan(rows: int, features: int, background: int, budget: int) -> SamplingPlan
     pair = rows * background * 2 * (features - 1)
     if every <= left:
         return SamplingPlan(True, 1, rows + every)
+    if not pair:  # of one feature all coalitions are known: only the rows themselves are computed
+        return SamplingPlan(False, 0, rows)
     return SamplingPlan(False, min(MAX_ROUNDS, max(0, left) // pair), rows + pair)
 
 

@@ -1,13 +1,10 @@
 """Explanations of loaded models: those of the libraries run alone, and sums that add up for random models."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import catboost
-import joblib
 import lightgbm
 import numpy as np
 import pytest
@@ -21,56 +18,16 @@ from sklearn.neural_network import MLPClassifier
 
 from adapters.errors import CallerError, CapacityError, DeadlineError
 from adapters.tensors import Inference, Tensor, join_bytes
-from runtimes.tensor.configuration.model_config import ExplainRules, ModelConfig, TensorSpec
-from runtimes.tensor.datatypes import datatype_of
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.explanations.explanation import Attributions, tensors_of
-from runtimes.tensor.explanations.sampled import MAX_WAITING, SampledExplainer
-from runtimes.tensor.interfaces import Array, ModelLoadError
-from runtimes.tensor.models.served_model import ServedModel
+from runtimes.tensor.explanations.sampled import MAX_WAITING
+from runtimes.tensor.interfaces import ModelLoadError
 from tests.runtimes.tensor import loaded
+from tests.runtimes.tensor.explaining import BEHIND, Summing, X, a_model, explained, pickled, request, served, summing
 from tests.support.absent import absent
 
-RNG = np.random.default_rng(5)
-X = RNG.normal(size=(80, 5))
 Y = X[:, 0] * 2 - X[:, 1] * X[:, 2] + (X[:, 3] > 0)
 CLASSES = np.digitize(Y, [-1, 1])
-BEHIND = X[:6]
-TRUSTED = "parameters: {allow_pickle: true}\n"
-
-
-def a_model(root: Path, yaml: str, save: Callable[[Path], object]) -> Path:
-    """A repository's folder of one model, with background rows."""
-    folder = root / "m"
-    (folder / "1").mkdir(parents=True)
-    save(folder / "1")
-    (folder / "model.yaml").write_text(yaml)
-    np.save(folder / "behind.npy", BEHIND)
-    return folder
-
-
-def pickled(root: Path, model: Any, explain: str) -> Path:
-    yaml = f"backend: sklearn\n{TRUSTED}explain: {explain}\n"
-    return a_model(root, yaml, lambda folder: joblib.dump(model, folder / "model.joblib"))
-
-
-@asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[ServedModel]:
-    model = await loaded.load(folder)
-    try:
-        yield model
-    finally:
-        await model.aclose()
-
-
-def request(rows: Array, **parameters: Any) -> Inference:
-    tensor = Tensor("input", datatype_of(rows.dtype), rows.shape, np.ascontiguousarray(rows).tobytes())
-    return Inference("m", parameters=parameters, inputs=[tensor])
-
-
-async def explained(model: ServedModel, rows: Array, seconds: float = 300, **parameters: Any) -> Attributions:
-    assert model.explainer is not None
-    deadline = asyncio.get_running_loop().time() + seconds
-    return await model.explainer.explain(request(rows, **parameters), deadline)
 
 
 async def test_xgboost_has_its_own_contributions(tmp_path: Path) -> None:
@@ -178,36 +135,6 @@ async def test_a_request_over_the_budget_is_refused_with_the_rows_that_it_needs(
         assert got.model_rows <= 200
         with pytest.raises(CallerError, match="8 rows needs at least 392 rows of the model, and the budget is 200"):
             await explained(loaded_model, np.concatenate([X[:4]] * 2))
-
-
-class Summing:
-    """A scheduler of a model that adds features. From a call on it is `late`: it raises, or it never answers."""
-
-    def __init__(self, calls: int, late: type[Exception] | None = None) -> None:
-        self.calls = calls
-        self._late = late
-
-    def infer(self, inference: Inference, deadline: float) -> asyncio.Future[list[Tensor]]:
-        future: asyncio.Future[list[Tensor]] = asyncio.get_running_loop().create_future()
-        self.calls -= 1
-        if self.calls < 0:
-            if self._late is not None:
-                raise self._late("late")
-            return future
-        (sent,) = inference.inputs
-        sums = np.frombuffer(sent.data).reshape(sent.shape).sum(axis=1)
-        future.set_result([Tensor("y", "FP64", (len(sums), 1), sums.tobytes())])
-        return future
-
-
-def summing(scheduler: Summing, width: int = 13) -> SampledExplainer:
-    """Two calls for base and output; two calls for each of ten permutations of 13 features."""
-    output = TensorSpec("y", "FP64", (1,))
-    config = ModelConfig(
-        "m", inputs=(TensorSpec("input", "FP64", (width,)),), outputs=(output,), max_batch_size=48,
-        explain=ExplainRules(budget=100_000),
-    )  # fmt: skip
-    return SampledExplainer(config, output, scheduler, {"input": np.zeros((4, width))})
 
 
 async def test_the_deadline_ends_an_explanation_with_the_permutations_that_are_complete() -> None:
