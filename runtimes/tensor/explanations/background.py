@@ -74,7 +74,7 @@ def _shaped(array: Array, spec: TensorSpec, path: Path) -> Array:
         )
     if spec.datatype == "BYTES":
         texts = np.empty(array.size, object)
-        texts[:] = [str(item).encode() for item in array.ravel().tolist()]
+        texts[:] = [item if isinstance(item, bytes) else str(item).encode() for item in array.ravel().tolist()]
         return texts.reshape(len(array), *spec.dims)
     if array.dtype.kind not in "biuf":
         array = array.astype(np.float64)

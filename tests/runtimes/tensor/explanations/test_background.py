@@ -58,6 +58,13 @@ def test_columns_with_the_names_of_the_inputs_are_in_any_order(tmp_path: Path) -
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("texts", [[b"red", b"r\xc3\xb6t"], ["red", "röt"]])
+def test_categories_are_the_same_as_bytes_and_as_texts(tmp_path: Path, texts: list[bytes] | list[str]) -> None:
+    config = ModelConfig("m", inputs=(TensorSpec("colour", "BYTES", (1,)),))
+    rows = background.read(a_file(tmp_path, "b.npz", {"colour": np.array(texts)[:, None]}), config)
+    assert rows["colour"].ravel().tolist() == [b"red", "röt".encode()]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
