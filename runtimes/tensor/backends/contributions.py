@@ -15,6 +15,7 @@ import numpy as np
 
 from runtimes.tensor.backends.tabular import Table, decoded, in_order, joined
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.interfaces import Array, ModelLoadError, Tensors
 
 Contributions = Callable[[Any], Array]
@@ -55,7 +56,7 @@ class ContributingModel:
 
     def _try(self, config: ModelConfig) -> None:
         zeros: dict[str, Array] = {
-            spec.name: np.full((1, *spec.dims), b"0", object) if spec.datatype == "BYTES" else np.zeros((1, *spec.dims))
+            spec.name: np.full((1, *spec.dims), b"0" if spec.datatype == "BYTES" else 0, DTYPES[spec.datatype])
             for spec in config.inputs
         }
         answer = self.infer(zeros)
@@ -80,7 +81,7 @@ def of_estimator(model: Any) -> tuple[Contributions, Raw]:
         last = int(getattr(model, "best_iteration", -1) if booster.attr("best_iteration") else -1) + 1
 
         def matrix(table: Any) -> Any:
-            return xgboost.DMatrix(table, enable_categorical=True)
+            return xgboost.DMatrix(table, missing=model.missing, enable_categorical=True)
 
         return (
             lambda table: booster.predict(matrix(table), pred_contribs=True, iteration_range=(0, last)),

@@ -76,6 +76,36 @@ async def test_catboost_has_its_own_contributions_also_with_categories(tmp_path:
 
 
 @pytest.mark.processes
+async def test_an_estimator_of_xgboost_keeps_its_mark_of_missing_numbers(tmp_path: Path) -> None:
+    table = np.where(X[:, :3] < -1, -999, X[:, :3])
+    model = xgboost.XGBRegressor(n_estimators=6, missing=-999).fit(table, Y)
+    rows = np.array([[-999, 0.5, 0.5], [0.5, -999, -999]])
+    async with served(pickled(tmp_path, model, "{method: tree}")) as loaded_model:
+        got = await explained(loaded_model, rows)
+    alone = model.get_booster().predict(xgboost.DMatrix(rows, missing=-999), pred_contribs=True)
+    np.testing.assert_allclose(got.values[:, 0], alone[:, :-1], atol=1e-5)
+    np.testing.assert_allclose(got.output[:, 0], model.predict(rows), atol=1e-5)
+
+
+@pytest.mark.processes
+async def test_catboost_has_contributions_of_categories_that_are_whole_numbers(tmp_path: Path) -> None:
+    table = np.array([[int(row[0] > 0), row[1]] for row in X], object)
+    pool = catboost.Pool(table, Y, cat_features=[0], feature_names=["kind", "length"])
+    booster = catboost.CatBoost({"loss_function": "RMSE", "iterations": 6, "allow_writing_files": False})
+    booster.fit(pool, silent=True)
+    inputs = "[{name: kind, datatype: INT64, dims: [1]}, {name: length, datatype: FP64, dims: [1]}]"
+    yaml = f"explain: {{method: tree}}\ninputs: {inputs}\n"
+    folder = a_model(tmp_path, yaml, lambda folder: booster.save_model(str(folder / "model.cbm")))
+    kinds = table[:5, 0].astype(np.int64)
+    sent = [Tensor("kind", "INT64", (5, 1), kinds.tobytes()), Tensor("length", "FP64", (5, 1), X[:5, 1].tobytes())]
+    async with served(folder) as model:
+        assert model.explainer is not None
+        got = await model.explainer.explain(Inference("m", inputs=sent), asyncio.get_running_loop().time() + 300)
+    alone = booster.get_feature_importance(catboost.Pool(table[:5], cat_features=[0]), type="ShapValues")
+    np.testing.assert_allclose(got.values[:, 0], alone[:, :-1])
+
+
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")  # of shap
 @pytest.mark.parametrize("kind", [RandomForestClassifier, GradientBoostingRegressor])
 async def test_trees_of_scikit_learn_have_the_values_of_shap(tmp_path: Path, kind: Any) -> None:
