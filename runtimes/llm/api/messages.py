@@ -177,6 +177,9 @@ def _read_parts(message: Message, parts: list[TurnPart], param: str) -> None:
     for i, part in enumerate(parts):
         if part.is_picture:
             own.append(_picture(part, f"{param}[{i}].image_url"))
+        elif part.image_url:
+            name = f"{param}[{i}].image_url"
+            raise CallerError(f"`{name}` needs a part of the type `image_url`, not `{part.type}`.", param=name)
         elif (written := part.written) is None:
             raise CallerError(f"`{param}` has a part without its text.", param=param)
         elif part.type == "thinking":

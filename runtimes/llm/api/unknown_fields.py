@@ -23,10 +23,10 @@ _ADAPTERS = (
 )  # fmt: skip
 GENERATING: Mapping[str, str] = {
     **dict.fromkeys((
-        "add_special_tokens", "audio_data", "chat_template", "context", "documents", "image", "image_data", "images",
-        "input", "input_embeds", "input_extra", "input_ids", "input_prefix", "input_suffix", "instructions", "messages",
-        "prompt", "prompt_embeds", "query", "safe_prompt", "system", "system_prompt", "template", "tool_responses",
-        "tools", "truncate_prompt_tokens", "video_data", "videos",
+        "add_special_tokens", "audio_data", "chat_template", "context", "documents", "image", "image_data", "image_url",
+        "images", "input", "input_embeds", "input_extra", "input_ids", "input_prefix", "input_suffix", "instructions",
+        "messages", "prompt", "prompt_embeds", "query", "safe_prompt", "system", "system_prompt", "template",
+        "tool_responses", "tools", "truncate_prompt_tokens", "video_data", "videos",
     ), _PROMPT),
     "format": "the answer would have another form without it",
     **dict.fromkeys(("partial", "prefix"), _CONTINUES),

@@ -276,11 +276,22 @@ async def test_a_file_is_refused_by_the_name_of_its_part(
         ({"type": "image_url", "image_url": {"detail": "low"}}, "messages[0].content[0].image_url.url"),
         ({"type": "image_url", "image_url": 7}, "messages[0].content[0].image_url"),
         ({"type": "video_url", "video_url": {"url": "data:,"}}, "messages[0].content[0].type"),
+        ({**TEXT, "image_url": {"url": url(FILE)}}, "messages[0].content[0].image_url"),
+        ({"type": "refusal", "refusal": "a", "image_url": url(FILE)}, "messages[0].content[0].image_url"),
+        ({"type": "thinking", "thinking": "a", "image_url": url(FILE)}, "messages[0].content[0].image_url"),
+        ({"type": "thinking", "thinking": [part(FILE)]}, "image_url"),
+        ({"type": "thinking", "thinking": [{**TEXT, "image_url": url(FILE)}]}, "image_url"),
+        ({"type": "thinking", "thinking": [{"type": "image_url"}]}, "messages[0].content[0].thinking[0].type"),
     ],
 )
 async def test_a_part_of_another_form_is_refused(server: Running, wrong: dict[str, Any], param: str) -> None:
     status, _, answer = await post(server, CHAT, chat(wrong))
     assert (status, answer["error"]["param"]) == (400, param)
+
+
+async def test_a_text_without_a_picture_may_have_the_empty_field_of_one(server: Running) -> None:
+    for empty in (None, ""):
+        assert (await post(server, CHAT, chat({**TEXT, "image_url": empty})))[0] == 200
 
 
 async def test_too_many_pictures_or_pixels_are_refused(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
