@@ -52,7 +52,10 @@ class Service:
             log.exception("%s cannot be pulled", address.label)
             result["error"] = type(error).__name__
         view = self._cache.current(text)
-        self._hold(text, view)
+        try:
+            self._hold(text, view)
+        except OSError as error:
+            result["error"] = result["error"] or f"the cache fails: {error.strerror or error}"
         return result | {"view": view and str(view), "seconds": time.monotonic() - started}
 
     def _hold(self, text: str, view: Path | None) -> None:

@@ -80,12 +80,16 @@ class Stores:
                 raise RepositoryError(f"{store.address.label} cannot be pulled: {store.problem}")
 
     async def follow(self, seconds: float) -> None:
-        """Pull again and again, until cancelled. The pauses grow while pulls fail."""
+        """Pull again and again, until cancelled. The pauses grow while pulls fail, and after an unexpected error."""
         pause = seconds
         while True:
             await asyncio.sleep(pause)
-            await self.pull()
-            failing = any(store.problem for store in self.stores)
+            try:
+                await self.pull()
+                failing = any(store.problem for store in self.stores)
+            except Exception:
+                log.exception("repositories cannot be pulled")
+                failing = True
             pause = max(seconds, min(2 * pause, LONGEST_PAUSE)) if failing else seconds
 
     async def pull(self) -> None:
@@ -100,9 +104,12 @@ class Stores:
         except OSError as error:
             result = {"error": f"the process that pulls: {error.strerror or error}"}
         before = store.root.path
-        if view := result.get("view"):
-            self._take(store, Path(view))
         problem = str(result.get("error") or "")
+        if view := result.get("view"):
+            try:
+                self._take(store, Path(view))
+            except OSError as error:
+                problem = problem or f"the lock of its files: {error.strerror or error}"
         if problem:
             store.failures += 1
             if problem != store.problem:
