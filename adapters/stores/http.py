@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from adapters.stores.source import Changed, Interrupted, StoreError
+from adapters.stores.source import Changed, Interrupted, StoreError, shown
 
 CONNECT_SECONDS: Final = 30.0
 SILENCE_SECONDS: Final = 60.0
@@ -111,11 +111,6 @@ def tag_of(fields: Mapping[str, str]) -> str:
     return fields.get("etag") or fields.get("last-modified") or ""
 
 
-def shown(url: str) -> str:
-    """A URL for the log: a query may have a signature."""
-    return url.partition("?")[0].partition("#")[0][:300]
-
-
 def _start(response: aiohttp.ClientResponse) -> int:
     match = _RANGE.fullmatch(response.headers.get("content-range", ""))
     return int(match[1]) if match is not None else -1
@@ -143,4 +138,6 @@ def _reason(error: BaseException) -> str:
         return "the body ended early"
     if isinstance(error, TimeoutError):
         return "the server is silent"
+    if isinstance(error, aiohttp.ClientResponseError):  # its text has the URL to which a redirect led
+        return f"{type(error).__name__} {error.status}"
     return str(error)[:200] or type(error).__name__

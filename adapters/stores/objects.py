@@ -181,6 +181,6 @@ def _expiry(issued: Issued[Any]) -> datetime:
 
 
 def _text(error: BaseException) -> str:
-    """The first line of an error, without the query of a URL, which may have a signature."""
-    line = (str(error).strip() or type(error).__name__).partition("\n")[0]
+    """The first line of an error, without the query of a URL and without a server's XML: both may have a signature."""
+    line = (str(error).strip() or type(error).__name__).partition("\n")[0].partition("<")[0]
     return " ".join(word.partition("?")[0] for word in line.split())[:300]

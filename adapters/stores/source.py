@@ -43,6 +43,11 @@ class StoredObject:
     archive: Literal["", "tar", "zip", "layer"] = ""
     """`layer`: an archive of which only the folder `models` counts."""
 
+    @property
+    def label(self) -> str:
+        """The key for the log: that of an archive at a web server is its URL."""
+        return shown(self.key)
+
     def identity(self, place: str) -> str:
         """A name for the content of this object of a place. Equal digests have one name everywhere."""
         named = self.digest or f"{place}\0{self.key}\0{self.version}\0{self.size}"
@@ -61,6 +66,11 @@ class ObjectSource(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+def shown(url: str) -> str:
+    """A URL for the log: a query may have a signature."""
+    return url.partition("?")[0].partition("#")[0][:300]
 
 
 def checked_path(path: str) -> str:

@@ -65,7 +65,7 @@ async def _transfer(source: ObjectSource, item: StoredObject, part: Path, bound:
         else:
             break
     if item.size is not None and _size(part) != item.size:
-        raise Interrupted(f"{item.key} has ended after {_size(part)} of {item.size} bytes")
+        raise Interrupted(f"{item.label} has ended after {_size(part)} of {item.size} bytes")
 
 
 async def _append(source: ObjectSource, item: StoredObject, part: Path, bound: int) -> None:
@@ -76,7 +76,7 @@ async def _append(source: ObjectSource, item: StoredObject, part: Path, bound: i
         async for chunk in source.read(item, offset):
             offset += len(chunk)
             if offset > bound:
-                raise _Wrong(f"{item.key} has more than {format_size(bound)}")
+                raise _Wrong(f"{item.label} has more than {format_size(bound)}")
             file.write(chunk)
 
 
@@ -101,7 +101,7 @@ def _verified(item: StoredObject, part: Path) -> str:
             if item.digest.startswith("git:"):
                 git.update(chunk)
     if item.digest and item.digest not in (f"sha256:{sha256.hexdigest()}", f"git:{git.hexdigest()}"):
-        raise _Wrong(f"{item.key} differs from its digest {item.digest[:80]}")
+        raise _Wrong(f"{item.label} differs from its digest {item.digest[:80]}")
     return sha256.hexdigest()
 
 

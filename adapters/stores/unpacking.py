@@ -57,11 +57,11 @@ def unpack(path: Path, item: StoredObject, cache: StoreCache) -> list[CachedFile
                 raise StoreError(f"it has more than {MAX_FILES} files")
             contents[name] = _take(name, file, cache)
     except StoreError as error:
-        raise StoreError(f"{item.key} is refused: {error}") from None
+        raise StoreError(f"{item.label} is refused: {error}") from None
     except _MALFORMED as error:
-        raise StoreError(f"{item.key} cannot be unpacked: {str(error)[:200] or type(error).__name__}") from None
+        raise StoreError(f"{item.label} cannot be unpacked: {str(error)[:200] or type(error).__name__}") from None
     except OSError as error:
-        raise StoreError(f"{item.key} cannot be unpacked: {error.strerror or str(error)[:200]}") from None
+        raise StoreError(f"{item.label} cannot be unpacked: {error.strerror or str(error)[:200]}") from None
     prefix = f"{item.path}/" if item.path else ""
     return [one._replace(path=checked_path(prefix + one.path)) for one in contents.values()]
 

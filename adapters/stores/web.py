@@ -6,8 +6,8 @@ import logging
 import os
 from collections.abc import AsyncIterator
 
-from adapters.stores.http import Http, lower, shown, tag_of
-from adapters.stores.source import StoredObject
+from adapters.stores.http import Http, lower, tag_of
+from adapters.stores.source import StoredObject, shown
 from config.stores import StoreAddress
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 from aiohttp import web
+from obstore import exceptions
 
 from adapters.credentials.google import GoogleToken
 from adapters.credentials.renewed import Issued, RenewalError
@@ -15,7 +16,7 @@ from adapters.stores import objects
 from adapters.stores.cache import StoreCache
 from adapters.stores.places import source_of
 from adapters.stores.pull import Puller
-from adapters.stores.source import StoreError
+from adapters.stores.source import StoredObject, StoreError
 from config.stores import address_of
 
 pytestmark = pytest.mark.realtime
@@ -141,3 +142,17 @@ async def test_a_credential_that_cannot_be_made_is_the_reason(
     monkeypatch.setattr(objects, "entra_token", failing)
     with pytest.raises(StoreError, match="no credential: there is no identity"):
         await source_of(address_of(cloud[1])).items()
+
+
+async def test_an_error_has_neither_the_query_of_its_url_nor_the_body(
+    cloud: tuple[Cloud, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(*_: object, **__: object) -> None:
+        body = "<Error><StringToSign>hunter2</StringToSign></Error>"
+        raise exceptions.GenericError(f"error of (https://a.example.com/b?signature=hunter2): 403 Forbidden: {body}")
+
+    monkeypatch.setattr("obstore.get_async", failing)
+    item = StoredObject("m/1/w", "models/m/1/w", "1", 1000)
+    with pytest.raises(StoreError, match="403 Forbidden") as error:
+        [chunk async for chunk in source_of(address_of(cloud[1])).read(item, 0)]
+    assert "hunter2" not in str(error.value)

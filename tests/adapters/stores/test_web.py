@@ -1,11 +1,13 @@
 """Archives at HTTP servers: seen to change by their ETag, continued, and never mixed."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from adapters.stores.cache import StoreCache
+from adapters.stores.http import Http
 from adapters.stores.places import source_of
 from adapters.stores.pull import Puller
 from adapters.stores.source import StoreError
@@ -105,6 +107,35 @@ async def test_a_missing_archive_is_an_error_without_the_query(server: WebServer
         await Puller("p", source, StoreCache(tmp_path, 1 << 20)).pull()
     assert "hunter2" not in str(error.value)
     await source.aclose()
+
+
+async def test_an_archive_that_is_refused_is_named_without_the_query(server: WebServer, tmp_path: Path) -> None:
+    for content, message in ((b"no archive", "cannot be unpacked"), (zip_of({"../x": b"x"}), "is refused")):
+        server.files["/m.zip"] = content
+        source = source_of(address_of(f"{server.url}/m.zip?signature=hunter2"))
+        with pytest.raises(StoreError, match=f"/m.zip {message}") as error:
+            await Puller("p", source, StoreCache(tmp_path, 1 << 20)).pull()
+        assert "hunter2" not in str(error.value)
+        await source.aclose()
+
+
+async def test_an_answer_that_is_no_http_is_an_error_without_the_query_of_a_redirect() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requested = await reader.readuntil(b"\r\n\r\n")
+        where = (
+            b"HTTP/1.1 302 Found\r\nlocation: /b?signature=hunter2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
+        writer.write(where if requested.startswith(b"GET /a") else b"HTTP/1.1 200 OK\r\nno field\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as running:
+        url = f"http://127.0.0.1:{running.sockets[0].getsockname()[1]}/a"
+        http = Http()
+        with pytest.raises(StoreError, match=r"/a: ClientResponseError 400$") as error:
+            await http.json(url)
+        assert "hunter2" not in str(error.value)
+        await http.aclose()
 
 
 async def test_a_zip_on_the_disk_is_pulled_when_it_changes(tmp_path: Path) -> None:
