@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from adapters.stores.cache import CachedFile
 from adapters.stores.source import StoredObject, StoreError
 
-_WHITEOUT = ".wh."
-_OPAQUE = ".wh..wh..opq"
+WHITEOUT: Final = ".wh."
+OPAQUE: Final = ".wh..wh..opq"
+"""Removes what earlier layers have in its folder."""
 
 
 def together(objects: Iterable[tuple[StoredObject, list[CachedFile]]]) -> list[CachedFile]:
@@ -21,7 +23,7 @@ def together(objects: Iterable[tuple[StoredObject, list[CachedFile]]]) -> list[C
         if item.archive == "layer":
             for one in contents:
                 _white_out(files, one.path)
-            contents = [one for one in contents if not one.path.rpartition("/")[2].startswith(_WHITEOUT)]
+            contents = [one for one in contents if not one.path.rpartition("/")[2].startswith(WHITEOUT)]
         for one in contents:
             path = one.path if item.archive else item.path
             if path in files and item.archive != "layer":
@@ -32,8 +34,8 @@ def together(objects: Iterable[tuple[StoredObject, list[CachedFile]]]) -> list[C
 
 def _white_out(files: dict[str, CachedFile], path: str) -> None:
     folder, slash, name = path.rpartition("/")
-    if not name.startswith(_WHITEOUT):
+    if not name.startswith(WHITEOUT):
         return
-    removed = folder if name == _OPAQUE else f"{folder}{slash}{name.removeprefix(_WHITEOUT)}"
+    removed = folder if name == OPAQUE else f"{folder}{slash}{name.removeprefix(WHITEOUT)}"
     for other in [other for other in files if other == removed or other.startswith(f"{removed}/") or not removed]:
         del files[other]

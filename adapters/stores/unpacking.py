@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from adapters.stores.cache import CachedFile, StoreCache
+from adapters.stores.layers import OPAQUE, WHITEOUT
 from adapters.stores.source import MAX_FILES, StoredObject, StoreError, checked_path
 from config.schema.units import format_size
 
@@ -26,6 +27,8 @@ MAX_RATIO: Final = 200
 """Bytes of an archive's files for each of its own, beyond `FREE_BYTES`. Only a bomb has more."""
 FREE_BYTES: Final = 64 << 20
 LAYER_FOLDER: Final = "models/"
+_ALL_OF_LAYERS: Final = frozenset((OPAQUE, f"{WHITEOUT}{LAYER_FOLDER.rstrip('/')}"))
+"""Whiteouts beside the folder, which remove all of it."""
 _CHUNK: Final = 1 << 20
 _MALFORMED = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError,
@@ -51,7 +54,7 @@ def unpack(path: Path, item: StoredObject, cache: StoreCache) -> list[CachedFile
     contents: dict[str, CachedFile] = {}
     try:
         for name, file in (_zip if item.archive == "zip" else _tar)(path, item, budget):
-            if name in contents:
+            if name in contents and not (item.archive == "layer" and name == OPAQUE):
                 raise StoreError(f"{name[:100]!r} is there twice")
             if len(contents) >= MAX_FILES:
                 raise StoreError(f"it has more than {MAX_FILES} files")
@@ -111,6 +114,8 @@ def _tar(path: Path, item: StoredObject, budget: _Budget) -> Iterator[tuple[str,
             for member in archive:
                 name = member.name.removeprefix("./").rstrip("/")
                 if item.archive == "layer":
+                    if name in _ALL_OF_LAYERS:
+                        name = f"{LAYER_FOLDER}{OPAQUE}"
                     if not name.startswith(LAYER_FOLDER):
                         continue
                     name = name.removeprefix(LAYER_FOLDER)

@@ -116,6 +116,34 @@ async def test_a_blob_or_manifest_that_differs_from_its_digest_is_refused(stub: 
 
 
 @pytest.mark.parametrize(
+    "whiteouts",
+    [
+        {".wh.models": b""},
+        {"./.wh..wh..opq": b""},
+        {"models/.wh..wh..opq": b""},
+        {".wh..wh..opq": b"", ".wh.models": b"", "models/.wh..wh..opq": b"", "etc/.wh.passwd": b""},
+        {"models/.wh.1": b""},
+    ],
+)
+async def test_a_layer_removes_all_models_of_the_layers_below(
+    stub: StubRegistry, tmp_path: Path, whiteouts: dict[str, bytes]
+) -> None:
+    layers = [layer_of({"models/1/w": b"old", "models/1/x": b"old"}), layer_of({**whiteouts, "models/1/w": b"new"})]
+    stub.manifest, blobs = manifest_of(layers)
+    stub.blobs = {digest_of(blob): blob for blob in blobs}
+    view = (await pulled(stub, tmp_path)).view
+    assert {str(path.relative_to(view)) for path in view.rglob("*") if path.is_file()} == {"1/w"}
+    assert (view / "1/w").read_bytes() == b"new"
+
+
+async def test_whiteouts_of_other_folders_remove_no_model(stub: StubRegistry, tmp_path: Path) -> None:
+    others = {".wh.models2": b"", "etc/.wh..wh..opq": b"", "etc/.wh.models": b""}
+    stub.manifest, blobs = manifest_of([layer_of({"models/1/w": b"w"}), layer_of(others)])
+    stub.blobs = {digest_of(blob): blob for blob in blobs}
+    assert ((await pulled(stub, tmp_path)).view / "1/w").read_bytes() == b"w"
+
+
+@pytest.mark.parametrize(
     "manifest",
     [
         b"no JSON",
