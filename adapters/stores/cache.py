@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -39,6 +40,26 @@ class CachedFile(NamedTuple):
     path: str
     sha256: str
     size: int
+
+
+class Room:
+    """The bytes that a pull may still add to a cache. Its threads unpack at the same time, and share them."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Raises `StoreError` if there are fewer."""
+        with self._lock:
+            if size > self.left:
+                raise StoreError("there is no room for it in the cache when it is unpacked")
+            self.left -= size
+
+    def give(self, size: int) -> None:
+        """Return what was not needed, or is removed."""
+        with self._lock:
+            self.left += size
 
 
 class StoreCache:
@@ -107,14 +128,15 @@ class StoreCache:
             return None
         return contents if whole else None
 
-    def store(self, path: Path, sha256: str) -> None:
-        """Move a whole file into the cache."""
+    def store(self, path: Path, sha256: str) -> bool:
+        """Move a whole file into the cache. False if the cache has its content already."""
         self._pinned.add(sha256)
         if self._file(sha256).exists():
             path.unlink()
-        else:
-            path.chmod(0o444)  # it is in several views
-            path.rename(self._file(sha256))
+            return False
+        path.chmod(0o444)  # it is in several views
+        path.rename(self._file(sha256))
+        return True
 
     def record(self, identity: str, contents: Iterable[CachedFile]) -> None:
         """Remember the files of an object, all of which are in the cache."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from adapters.stores.cache import CachedFile, StoreCache
+from adapters.stores.cache import CachedFile, Room, StoreCache
 from adapters.stores.layers import together
 from adapters.stores.source import MAX_FILES, ObjectSource, StoredObject, StoreError, checked_path
 from adapters.stores.transfer import fetch
@@ -55,14 +55,15 @@ class Puller:
 
     async def _all(self, items: Sequence[StoredObject]) -> Pulled:
         places = asyncio.Semaphore(PARALLEL)
+        named = [(item.identity(self._place), item) for item in items]
+        # Once for all: the cache is read to the end for it.
+        missing = self._cache.missing({identity: item.size or 0 for identity, item in named})
+        room = Room(self._cache.make_room(missing) - missing)
 
         async def one(item: StoredObject) -> tuple[list[CachedFile], int]:
             async with places:
-                return await fetch(self._source, self._place, item, self._cache)
+                return await fetch(self._source, self._place, item, self._cache, room)
 
-        named = [(item.identity(self._place), item) for item in items]
-        # Once for all: the cache is read to the end for it.
-        self._cache.make_room(self._cache.missing({identity: item.size or 0 for identity, item in named}))
         try:
             async with asyncio.TaskGroup() as group:
                 # Objects of one content arrive once.

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from adapters.stores.cache import CachedFile, StoreCache
+from adapters.stores.cache import CachedFile, Room, StoreCache
 from adapters.stores.source import Changed, Interrupted, ObjectSource, StoredObject, StoreError
 from adapters.stores.unpacking import unpack
 from config.schema.units import format_size
@@ -22,11 +22,12 @@ log = logging.getLogger(__name__)
 
 
 async def fetch(
-    source: ObjectSource, place: str, item: StoredObject, cache: StoreCache
+    source: ObjectSource, place: str, item: StoredObject, cache: StoreCache, room: Room
 ) -> tuple[list[CachedFile], int]:
     """Have the files of an object in the cache. Returns them, and the bytes that were transferred.
 
-    Objects of a stated size must have been given room. Raises `StoreError`. What has arrived of the object stays for
+    `room` is what is left for the files of archives and for objects whose size is not stated: those of a stated size
+    must have been given theirs. Raises `StoreError`. What has arrived of the object stays for
     the next pull, unless it is wrong.
     """
     identity = item.identity(place)
@@ -34,11 +35,13 @@ async def fetch(
         return contents, 0
     part = cache.begin(identity)
     before = _size(part)
-    bound = cache.make_room(0) + before if item.size is None else item.size
+    bound = room.left + before if item.size is None else item.size
     try:
         await _transfer(source, item, part, bound)
         arrived = _size(part) - before
-        contents = await asyncio.to_thread(_stored, item, part, cache)
+        if item.size is None:
+            room.take(arrived)
+        contents = await asyncio.to_thread(_stored, item, part, cache, room)
     except (Changed, _Wrong):
         part.unlink(missing_ok=True)
         raise
@@ -80,11 +83,12 @@ async def _append(source: ObjectSource, item: StoredObject, part: Path, bound: i
             file.write(chunk)
 
 
-def _stored(item: StoredObject, part: Path, cache: StoreCache) -> list[CachedFile]:
+def _stored(item: StoredObject, part: Path, cache: StoreCache, room: Room) -> list[CachedFile]:
     sha256 = _verified(item, part)
     if item.archive:
-        contents = unpack(part, item, cache)
+        size, contents = _size(part), unpack(part, item, cache, room)
         part.unlink()
+        room.give(size)
         return contents
     content = CachedFile(item.path, sha256, _size(part))
     cache.store(part, sha256)

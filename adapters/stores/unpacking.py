@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, cast
 
-from adapters.stores.cache import CachedFile, StoreCache
+from adapters.stores.cache import CachedFile, Room, StoreCache
 from adapters.stores.layers import OPAQUE, WHITEOUT
 from adapters.stores.source import MAX_FILES, StoredObject, StoreError, checked_path
 from config.schema.units import format_size
@@ -37,10 +37,10 @@ _MALFORMED = (
 
 
 class _Budget:
-    """The bytes that an archive may still bring."""
+    """The bytes that an archive may still have, also those that are passed over."""
 
-    def __init__(self, path: Path, cache: StoreCache) -> None:
-        self.left = self._most = min(cache.make_room(0), FREE_BYTES + MAX_RATIO * path.stat().st_size)
+    def __init__(self, path: Path) -> None:
+        self.left = self._most = FREE_BYTES + MAX_RATIO * path.stat().st_size
 
     def take(self, size: int) -> None:
         self.left -= size
@@ -48,9 +48,9 @@ class _Budget:
             raise StoreError(f"it has more than {format_size(max(1, self._most))} when it is unpacked")
 
 
-def unpack(path: Path, item: StoredObject, cache: StoreCache) -> list[CachedFile]:
-    """The files of an archive, in the cache. Raises `StoreError`."""
-    budget = _Budget(path, cache)
+def unpack(path: Path, item: StoredObject, cache: StoreCache, room: Room) -> list[CachedFile]:
+    """The files of an archive, in the cache, which take the room that they need. Raises `StoreError`."""
+    budget = _Budget(path)
     contents: dict[str, CachedFile] = {}
     try:
         for name, file in (_zip if item.archive == "zip" else _tar)(path, item, budget):
@@ -58,7 +58,7 @@ def unpack(path: Path, item: StoredObject, cache: StoreCache) -> list[CachedFile
                 raise StoreError(f"{name[:100]!r} is there twice")
             if len(contents) >= MAX_FILES:
                 raise StoreError(f"it has more than {MAX_FILES} files")
-            contents[name] = _take(name, file, cache)
+            contents[name] = _take(name, file, cache, room)
     except StoreError as error:
         raise StoreError(f"{item.label} is refused: {error}") from None
     except _MALFORMED as error:
@@ -69,18 +69,21 @@ def unpack(path: Path, item: StoredObject, cache: StoreCache) -> list[CachedFile
     return [one._replace(path=checked_path(prefix + one.path)) for one in contents.values()]
 
 
-def _take(name: str, file: IO[bytes], cache: StoreCache) -> CachedFile:
+def _take(name: str, file: IO[bytes], cache: StoreCache, room: Room) -> CachedFile:
     sha256, size = hashlib.sha256(), 0
     with tempfile.NamedTemporaryFile(dir=cache.root / "parts", delete=False) as target:
         try:
             while chunk := file.read(_CHUNK):
+                room.take(len(chunk))
                 size += len(chunk)
                 sha256.update(chunk)
                 target.write(chunk)
         except BaseException:
             Path(target.name).unlink()
+            room.give(size)
             raise
-    cache.store(Path(target.name), sha256.hexdigest())
+    if not cache.store(Path(target.name), sha256.hexdigest()):
+        room.give(size)
     return CachedFile(name, sha256.hexdigest(), size)
 
 

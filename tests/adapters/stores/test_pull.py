@@ -1,17 +1,19 @@
 """Objects are pulled into views: resumed, verified, bounded, and replaced in one step."""
 
+import hashlib
 import io
 import stat
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.stores.cache import StoreCache, use
+from adapters.stores.cache import Room, StoreCache, use
 from adapters.stores.pull import Puller
 from adapters.stores.source import StoredObject, StoreError, checked_path
 from adapters.stores.transfer import fetch
@@ -212,6 +214,41 @@ async def test_an_archive_that_grows_beyond_any_reason_is_refused(
         await Puller("p", place, cache).pull()
 
 
+def archives(contents: list[bytes]) -> ObjectsInMemory:
+    """A place with an archive of one file for each content."""
+    place = ObjectsInMemory({f"{at}.tar": tar_of({"w": content}) for at, content in enumerate(contents)})
+    place.items_of_archives = [
+        StoredObject(name, name, hashlib.sha256(content).hexdigest(), len(content), "", "tar")
+        for name, content in place.files.items()
+    ]
+    return place
+
+
+async def test_archives_that_are_unpacked_at_once_share_the_room_of_the_cache(tmp_path: Path) -> None:
+    distinct = [bytes([at]) * 40_000 for at in range(4)]
+    with pytest.raises(StoreError, match="no room for it in the cache"):
+        await Puller("p", archives(distinct), StoreCache(tmp_path / "small", 100_000)).pull()
+    assert sum(path.stat().st_size for path in (tmp_path / "small" / "files").iterdir()) <= 100_000
+    view = (await Puller("p", archives(distinct), StoreCache(tmp_path / "large", 200_000)).pull()).view
+    assert sorted(contents(view).values()) == distinct
+
+
+async def test_an_archive_gives_back_the_room_that_it_does_not_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its own bytes, of what the cache has already, and of what is passed over."""
+    monkeypatch.setattr("adapters.stores.pull.PARALLEL", 1)
+    random = Random(0)
+    same, other = random.randbytes(40_000), random.randbytes(40_000)
+    place = archives([same, same, same, other])
+    most = sum(item.size or 0 for item in place.items_of_archives) + 45_000
+    pulled = await Puller("p", place, StoreCache(tmp_path, most)).pull()
+    assert sorted(contents(pulled.view)) == ["0.tar/w", "1.tar/w", "2.tar/w", "3.tar/w"]
+    layer = tar_of({"etc/x": bytes(90_000), "models/w": b"w"})
+    place.archive("l", layer, "layer")
+    assert contents((await Puller("q", place, StoreCache(tmp_path / "q", 20_000)).pull()).view) == {"w": b"w"}
+
+
 @given(st.text(max_size=80) | st.lists(st.sampled_from(["..", ".", "", "a", "b\\", "\0"])).map("/".join))
 def test_no_accepted_path_leads_out_of_a_view(path: str) -> None:
     try:
@@ -242,7 +279,7 @@ async def test_after_a_crash_of_the_machine_nothing_is_trusted_that_may_be_lost(
     place.files["b"] = b"b" * 1000
     (_, item) = await place.items()
     async with cache.locked():  # a pull that does not reach its end
-        await fetch(place, "p", item, cache)
+        await fetch(place, "p", item, cache, Room(0))
     (torn,) = [path for path in (tmp_path / "files").iterdir() if path.read_bytes() == b"b" * 1000]
     torn.chmod(0o600)
     torn.write_bytes(bytes(1000))
