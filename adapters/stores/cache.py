@@ -21,8 +21,10 @@ import hashlib
 import json
 import os
 import shutil
+import sys
+import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -32,6 +34,8 @@ from config.schema.units import format_size
 
 LOCK_PAUSE = 0.1
 """Seconds between two tries to get the cache's lock."""
+EVICTED = 64 << 20
+"""Bytes that are evicted at least, as the whole cache is listed for it."""
 
 
 class CachedFile(NamedTuple):
@@ -45,16 +49,26 @@ class CachedFile(NamedTuple):
 class Room:
     """The bytes that a pull may still add to a cache. Its threads unpack at the same time, and share them."""
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, evict: Callable[[int], int]) -> None:
+        """`evict` removes so many bytes, if it can, and returns how many."""
         self.left = left
+        self._evict = evict
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Raises `StoreError` if there are fewer."""
+        """Evict what is needed. Raises `StoreError` if that is not enough."""
         with self._lock:
+            if size > self.left:
+                self.left += self._evict(max(size - self.left, EVICTED))
             if size > self.left:
                 raise StoreError("there is no room for it in the cache when it is unpacked")
             self.left -= size
+
+    def all(self) -> int:
+        """Evict what can be. Returns the bytes that are left."""
+        with self._lock:
+            self.left += self._evict(sys.maxsize)
+            return self.left
 
     def give(self, size: int) -> None:
         """Return what was not needed, or is removed."""
@@ -70,6 +84,8 @@ class StoreCache:
         self.most = most
         self._pinned: set[str] = set()
         """Contents that the pull in progress needs."""
+        self._lock = threading.Lock()
+        """Held while files are evicted or become pinned by threads."""
         for name in ("files", "parts", "objects", "views"):
             (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -130,13 +146,22 @@ class StoreCache:
 
     def store(self, path: Path, sha256: str) -> bool:
         """Move a whole file into the cache. False if the cache has its content already."""
-        self._pinned.add(sha256)
-        if self._file(sha256).exists():
-            path.unlink()
-            return False
-        path.chmod(0o444)  # it is in several views
-        path.rename(self._file(sha256))
-        return True
+        with self._lock:
+            self._pinned.add(sha256)
+            if self._file(sha256).exists():
+                path.unlink()
+                return False
+            path.chmod(0o444)  # it is in several views
+            path.rename(self._file(sha256))
+            return True
+
+    def temporary(self) -> IO[bytes]:
+        """A new file, which no eviction removes now. It is moved by `store`, or unlinked."""
+        with self._lock:
+            handle, name = tempfile.mkstemp(dir=self.root / "parts")
+            os.close(handle)
+            self._pinned.add(Path(name).name)
+            return Path(name).open("wb")
 
     def record(self, identity: str, contents: Iterable[CachedFile]) -> None:
         """Remember the files of an object, all of which are in the cache."""
@@ -163,6 +188,19 @@ class StoreCache:
                 f"{format_size(self.most - free)} are in use"
             )
         return free
+
+    def evict(self, size: int) -> int:
+        """Remove at least `size` bytes, if so many are of no use. Returns how many it has removed. Threads may call it
+        while a pull is in progress."""
+        removed = 0
+        with self._lock:
+            self._remove_unused_views()
+            for path in self._removable():
+                if removed >= size:
+                    break
+                removed += path.stat().st_size
+                path.unlink()
+        return removed
 
     def _free(self) -> int:
         return self.most - sum(path.stat().st_size for path in self._all())

@@ -58,7 +58,7 @@ class Puller:
         named = [(item.identity(self._place), item) for item in items]
         # Once for all: the cache is read to the end for it.
         missing = self._cache.missing({identity: item.size or 0 for identity, item in named})
-        room = Room(self._cache.make_room(missing) - missing)
+        room = Room(self._cache.make_room(missing) - missing, self._cache.evict)
 
         async def one(item: StoredObject) -> tuple[list[CachedFile], int]:
             async with places:

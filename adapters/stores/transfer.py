@@ -35,7 +35,7 @@ async def fetch(
         return contents, 0
     part = cache.begin(identity)
     before = _size(part)
-    bound = room.left + before if item.size is None else item.size
+    bound = room.all() + before if item.size is None else item.size
     try:
         await _transfer(source, item, part, bound)
         arrived = _size(part) - before

@@ -11,7 +11,6 @@ import hashlib
 import lzma
 import stat
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -71,7 +70,7 @@ def unpack(path: Path, item: StoredObject, cache: StoreCache, room: Room) -> lis
 
 def _take(name: str, file: IO[bytes], cache: StoreCache, room: Room) -> CachedFile:
     sha256, size = hashlib.sha256(), 0
-    with tempfile.NamedTemporaryFile(dir=cache.root / "parts", delete=False) as target:
+    with cache.temporary() as target:
         try:
             while chunk := file.read(_CHUNK):
                 room.take(len(chunk))

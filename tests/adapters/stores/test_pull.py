@@ -6,6 +6,7 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -214,6 +215,19 @@ async def test_an_archive_that_grows_beyond_any_reason_is_refused(
         await Puller("p", place, cache).pull()
 
 
+async def test_archives_that_change_again_and_again_replace_their_old_files_in_the_cache(tmp_path: Path) -> None:
+    cache = StoreCache(tmp_path, 100_000)
+    place = ObjectsInMemory()
+    puller = Puller("p", place, cache)
+    for number in range(8):
+        content = bytes([number]) * 40_000
+        place.archive("a", tar_of({"w": content}))
+        if number % 2:
+            place.items_of_archives = [replace(item, size=None) for item in place.items_of_archives]
+        assert contents((await puller.pull()).view) == {"w": content}
+        assert sum(path.stat().st_size for path in (tmp_path / "files").iterdir()) <= 100_000
+
+
 def archives(contents: list[bytes]) -> ObjectsInMemory:
     """A place with an archive of one file for each content."""
     place = ObjectsInMemory({f"{at}.tar": tar_of({"w": content}) for at, content in enumerate(contents)})
@@ -279,7 +293,7 @@ async def test_after_a_crash_of_the_machine_nothing_is_trusted_that_may_be_lost(
     place.files["b"] = b"b" * 1000
     (_, item) = await place.items()
     async with cache.locked():  # a pull that does not reach its end
-        await fetch(place, "p", item, cache, Room(0))
+        await fetch(place, "p", item, cache, Room(0, cache.evict))
     (torn,) = [path for path in (tmp_path / "files").iterdir() if path.read_bytes() == b"b" * 1000]
     torn.chmod(0o600)
     torn.write_bytes(bytes(1000))
