@@ -14,11 +14,11 @@ from PIL import Image, ImageOps
 from adapters.errors import CallerError, TooLarge
 from adapters.tensors import Tensor
 
-# Counts the parts of a JPEG, PNG or WebP file that cost a decoder time. Nothing is decoded.
+# Counts the parts of a JPEG, PNG, WebP or GIF file that cost a decoder time. Nothing is decoded.
 
 MAX_PARTS = 16_384
 """Segments or chunks. PNG files of usual encoders have one for each 8 KiB."""
-_JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+_JPEG, _PNG, _GIF = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", (b"GIF87a", b"GIF89a")
 _MARKER = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
 """Markers of segments, and of the end. Others are data of a scan, or have no segment."""
 _EOI, _SOS, _COM = 0xD9, 0xDA, 0xFE
@@ -41,7 +41,7 @@ class PictureParts(NamedTuple):
     compressed: int = 0
     """Colour profiles and texts that are compressed on their own."""
     parts: int = 0
-    """Segments or chunks, and bytes of a JPEG before its first scan that are in none."""
+    """Segments, chunks or blocks, and bytes that are in none: of a JPEG before its first scan, and of a GIF."""
 
 
 def parts_of(file: bytes) -> PictureParts:
@@ -52,7 +52,7 @@ def parts_of(file: bytes) -> PictureParts:
         return _of_chunks(file, _png_chunks(file))
     if file.startswith(b"RIFF") and file[8:12] == b"WEBP":
         return _of_chunks(file, _webp_chunks(file))
-    return PictureParts()
+    return _of_gif(file) if file.startswith(_GIF) else PictureParts()
 
 
 def _of_jpeg(file: bytes) -> PictureParts:
@@ -124,6 +124,44 @@ def _size_in_head(kind: bytes, head: bytes) -> tuple[int, int]:
         bits = int.from_bytes(head[1:5], "little")
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     return 0, 0
+
+
+def _of_gif(file: bytes) -> PictureParts:
+    """The parts up to the first frame, which Pillow enlarges the screen to. It skips bytes that begin no block.
+    (https://www.w3.org/Graphics/GIF/spec-gif89a.txt)"""
+    width, height = (int.from_bytes(file[at : at + 2], "little") for at in (6, 8))
+    flags = int.from_bytes(file[10:11])
+    at = 13 + (3 << (flags & 7) + 1 if flags & 128 else 0)
+    parts = metadata = 0
+    while parts <= MAX_PARTS and (kind := file[at : at + 1]) not in (b"", b";"):
+        parts, at = parts + 1, at + 1
+        if kind == b",":
+            left, top, wide, high = (int.from_bytes(file[at + i : at + i + 2], "little") for i in (0, 2, 4, 6))
+            return PictureParts(max(width, left + wide), max(height, top + high), 1, 1, metadata, 0, parts)
+        if kind == b"!":
+            blocks, end = _gif_extension(file, at, MAX_PARTS - parts + 1)
+            parts, metadata, at = parts + blocks, metadata + end - at, end
+    return PictureParts(width, height, 1, 1, metadata, 0, parts)
+
+
+def _gif_extension(file: bytes, at: int, most: int) -> tuple[int, int]:
+    """The number of an extension's blocks, at most one more than `most`, and the place where Pillow sees its end."""
+    label, blocks = file[at : at + 1], 1
+    block, at = _gif_block(file, at + 1)
+    if label == b"\xfe" and not block:
+        return blocks, at
+    if label == b"\xff" and block.startswith(b"NETSCAPE2.0"):
+        _, at = _gif_block(file, at)  # the repeats, also where the extension ends without them
+    while blocks == 1 or (block and blocks <= most):
+        block, at = _gif_block(file, at)
+        blocks += 1
+    return blocks, at
+
+
+def _gif_block(file: bytes, at: int) -> tuple[bytes, int]:
+    """The data of a block, and the place after it."""
+    end = at + 1 + int.from_bytes(file[at : at + 1])
+    return file[at + 1 : end], end
 
 
 MAX_PIXELS = {"JPEG": 24_000_000, "MPO": 24_000_000, "PNG": 24_000_000, "WEBP": 14_000_000, "GIF": 14_000_000}

@@ -236,6 +236,49 @@ def test_no_part_of_a_jpeg_hides_its_scans_or_its_size() -> None:
     assert parts_of(trailing + file).scans == 1  # such as a second picture
 
 
+def gif(screen: tuple[int, int], before: bytes, frame: tuple[int, int, int, int]) -> bytes:
+    """A GIF of one frame (left, top, width, height), with bytes in front of it."""
+    return b"GIF89a" + struct.pack("<HH", *screen) + b"\0\0\0" + before + b"," + struct.pack("<4H", *frame) + b"\0\2\0;"
+
+
+blocks = st.lists(st.binary(max_size=12).map(lambda data: bytes([len(data)]) + data), max_size=3).map(b"".join)
+labels = st.sampled_from([b"!\xfe", b"!\xf9", b"!\xff", b"!\xff\x0bNETSCAPE2.0", b"!\1", b"x", b"\0", b",", b"!", b";"])
+sides = st.integers(0, 300)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.tuples(sides, sides),
+    st.lists(st.tuples(labels, blocks, st.sampled_from([b"\0", b""])).map(b"".join), max_size=4).map(b"".join),
+    st.tuples(sides, sides, sides, sides),
+)
+def test_a_gif_has_the_size_that_its_decoder_sees(
+    screen: tuple[int, int], before: bytes, frame: tuple[int, int, int, int]
+) -> None:
+    file = gif(screen, before, frame)
+    parts = parts_of(file)
+    try:
+        opened = Image.open(io.BytesIO(file), formats=["GIF"])
+    except Exception:  # Pillow's parser raises errors of many kinds
+        return
+    assert (parts.width, parts.height) == opened.size
+
+
+def test_the_pixels_of_a_gif_are_counted() -> None:
+    written: list[dict[str, Any]] = [{}, {"comment": b"c" * 1000}, {"loop": 3}]
+    for options in written:
+        file = encoded(picture(50, 40).convert("P"), "GIF", **options)
+        parts = parts_of(file)
+        assert (parts.width, parts.height, parts.frames) == (50, 40, 1)
+        assert decoding_cost([file], ImageOptions(), "image") >= 2 * 50 * 40
+        assert parts.metadata >= len(options.get("comment", b""))
+    hidden = gif((1, 1), b"!\xff\x0bNETSCAPE2.0\0\0", (0, 0, 3000, 2000))
+    assert parts_of(hidden)[:2] == (3000, 2000)
+    for junk in (b"x" * 2**20, b"!\xfe" + b"\1x" * 2**19, b"!\1\0\0" * 2**18):
+        with pytest.raises(TooLarge, match="parts"):
+            decoding_cost([gif((1, 1), junk, (0, 0, 1, 1))], ImageOptions(), "image")
+
+
 ANIMATED = encoded(
     Image.new("RGB", (2, 2)), "WEBP", save_all=True, append_images=[Image.new("RGB", (2, 2), "red")], lossless=True
 )
