@@ -16,6 +16,8 @@ from policies.guards.personal import json_texts
 from policies.guards.personal.masking import Recognised
 
 Values = Mapping[str, list[Recognised]]
+MANY = 2000
+"""Names of one prompt that are learnt in a thread."""
 
 
 class NamedRecogniser(NamedTuple):
@@ -89,7 +91,8 @@ class Recognition:
                     for value in values:
                         self._guard.report(value.guard)
         if self._personal is not None:
-            self._personal.learn(learnt)
+            learn, many = self._personal.learn, sum(map(len, learnt.values())) >= MANY
+            await asyncio.to_thread(learn, learnt) if many else learn(learnt)
 
     async def _recognised(self, each: NamedRecogniser, literals: Literals) -> Values | InferenceError:
         try:

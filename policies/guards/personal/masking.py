@@ -1,6 +1,7 @@
 """A prompt with placeholders in the place of personal data."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,10 @@ from policies.guards.personal.placeholders import TEXT, RequestPlaceholders, gra
 Span = tuple[int, int]
 _REPEATED = 3
 """Characters of the shortest name that is masked wherever it stands."""
+_LONGEST = 128
+"""Those of the longest one. So a search takes time that is linear in its text, however many names there are."""
+_FIRST = re.compile(r"(?<!\w)(?:\w+|\W)")
+"""The first word of a name, or the sign with which it begins."""
 _NEAR = 64
 """Characters of a key, and of the value after it, in which a word may name a number."""
 
@@ -53,7 +58,7 @@ class PersonalMasker:
     `named` are the kinds that a recogniser has, with the indexes of their guards.
     """
 
-    __slots__ = ("_grammar", "_guards", "_placeholders", "_recognised", "_repeated", "_report", "_rules", "_values")
+    __slots__ = ("_grammar", "_guards", "_placeholders", "_recognised", "_report", "_rules", "_sizes", "_values")
 
     def __init__(
         self,
@@ -70,7 +75,8 @@ class PersonalMasker:
         self._grammar = grammar_of(tuple(sorted(kinds)))
         self._recognised: Mapping[str, Sequence[Recognised]] = {}
         self._values: dict[str, Recognised] = {}
-        self._repeated: re.Pattern[str] | None = None
+        self._sizes: dict[str, list[int]] = {}
+        """The sizes of the values with a first word or sign, the longest first."""
 
     def learn(self, recognised: Mapping[str, Sequence[Recognised]]) -> None:
         """Mask what a recogniser has found in each text, and the same values wherever they stand: a name that is found
@@ -82,10 +88,12 @@ class PersonalMasker:
             if (kind := name.rpartition("_")[0]) in self._guards
         }
         values |= {text[each.begin : each.end]: each for text, spans in recognised.items() for each in spans}
-        self._values = {value: each for value, each in values.items() if len(value) >= _REPEATED}
-        if self._values:
-            parts = "|".join(map(re.escape, sorted(self._values, key=len, reverse=True)))
-            self._repeated = re.compile(rf"(?<!\w)(?:{parts})(?!\w)")
+        self._values = {value: each for value, each in values.items() if _REPEATED <= len(value) <= _LONGEST}
+        sizes: dict[str, set[int]] = {}
+        for value in self._values:
+            if (first := _FIRST.match(value)) is not None:
+                sizes.setdefault(first.group(), set()).add(len(value))
+        self._sizes = {first: sorted(each, reverse=True) for first, each in sizes.items()}
 
     def masked(self, text: str, key: str = "") -> str:
         """A whole text with placeholders, whose key in an object of JSON may say what it is. A text that is JSON stays
@@ -119,25 +127,39 @@ class PersonalMasker:
             for rule in self._rules:
                 spans += [(*form.span(*span), rule.kind, rule.index) for span in rule.spans(form.text)]
             spans += [(*form.span(*span), TEXT, None) for span in self._written(form.text)]
-        if self._recognised or self._repeated is not None:
+        if self._recognised or self._sizes:
             spans += self._of_recogniser(text)
         return sorted(spans, key=_order)
 
     def _of_recogniser(self, text: str) -> Iterable[tuple[int, int, str, int | None]]:
         """What a recogniser has found in a text, but for placeholders of the conversation, which stay."""
         own = list(self._own(text))
-        spans = list(self._recognised.get(text, ()))
-        if self._repeated is not None:
-            matches = self._repeated.finditer(text)
-            spans += [self._values[each.group()]._replace(begin=each.start(), end=each.end()) for each in matches]
-        for begin, end, kind, guard in spans:
-            for first, last in own:
-                if first < end and begin < last:
-                    if begin < first and text[begin:first].strip():
-                        yield begin, first, kind, guard
-                    begin = last
+        ends = [last for _, last in own]
+        for begin, end, kind, guard in (*self._recognised.get(text, ()), *self._repeated(text)):
+            for at in range(bisect_right(ends, begin), len(own)):
+                first, last = own[at]
+                if first >= end:
+                    break
+                if begin < first and text[begin:first].strip():
+                    yield begin, first, kind, guard
+                begin = last
             if begin < end and text[begin:end].strip():
                 yield begin, end, kind, guard
+
+    def _repeated(self, text: str) -> Iterable[Recognised]:
+        """The learnt values as whole words, the longest one at each place."""
+        at = 0
+        for first in _FIRST.finditer(text) if self._sizes else ():
+            begin = first.start()
+            if begin < at:
+                continue
+            for size in self._sizes.get(first.group(), ()):
+                value = text[begin : begin + size]
+                end = begin + len(value)
+                if value in self._values and not _is_word(text[end : end + 1]):
+                    yield self._values[value]._replace(begin=begin, end=end)
+                    at = end
+                    break
 
     def _own(self, text: str) -> Iterable[Span]:
         """The placeholders of the conversation in a text."""
@@ -161,6 +183,10 @@ class PersonalMasker:
             name, begin, at = match
             if name not in self._placeholders.values:
                 yield begin, at
+
+
+def _is_word(letter: str) -> bool:
+    return letter.isalnum() or letter == "_"
 
 
 def _order(span: tuple[int, int, str, int | None]) -> tuple[int, int]:

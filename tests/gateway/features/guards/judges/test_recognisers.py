@@ -2,15 +2,20 @@
 
 import asyncio
 import json
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.features.guards import recognition
 from gateway.features.guards.judges import recognisers
 from gateway.features.guards.judges.base import FAILURES
 from gateway.features.guards.judges.recognisers import OVERLAP, WINDOW, windows_of
+from gateway.features.guards.personal import PersonalTexts
+from policies.guards.personal.masking import Recognised
 from tests.support.guarding import WORDS, received
 from tests.support.judging import prompt_of
 from tests.support.personal import written
@@ -184,3 +189,23 @@ async def test_a_name_in_a_long_text_is_masked_at_every_place(monkeypatch: pytes
     assert "Anna" not in model.received[0]
     assert "Schmidt" not in model.received[0]
     assert max(map(len, server.texts)) == 400
+
+
+@pytest.mark.parametrize(("many", "beside"), [(5, True), (6, False)])
+async def test_many_names_are_learnt_beside_the_loop(monkeypatch: pytest.MonkeyPatch, many: int, beside: bool) -> None:
+    threads, learn = list[threading.Thread](), PersonalTexts.learn
+
+    def noted(personal: PersonalTexts, recognised: Mapping[str, Sequence[Recognised]]) -> None:
+        threads.append(threading.current_thread())
+        learn(personal, recognised)
+
+    monkeypatch.setattr(PersonalTexts, "learn", noted)
+    monkeypatch.setattr(recognition, "MANY", many)
+    names = ("Anna", "Zoë", "Jim", "Bob", "Eve")
+    model = Echo()
+    one = recognising(Recognising(dict.fromkeys(names, "PERSON")), model)
+    ((_, body, _),) = await received(one, CHATS, **prompt_of(" ".join(names)))
+    assert content(body) == " ".join(names)
+    assert not [name for name in names if name in model.received[0]]
+    (thread,) = threads
+    assert (thread is not threading.current_thread()) == beside
