@@ -1,7 +1,8 @@
 """The judges of one side of a request: in parallel, each with its deadline and its breaker.
 
 `on_error` is for the failures of a judge. What a client causes is no failure of it, or the client could choose to pass
-unjudged: a limit that it exceeds, its own deadline, a text that is too long. The client receives the error of these.
+unjudged: a limit that it exceeds, its own deadline, a text that is too long, or one about which a model writes no
+verdict. The client receives the error of these.
 """
 
 import asyncio
@@ -18,8 +19,10 @@ from adapters.errors import (
     GuardFailed,
     InferenceError,
     LimitExceeded,
+    NotFound,
     PoisonRequest,
     TooLarge,
+    Unsupported,
     UpstreamTimeout,
 )
 from config.schema.guards import NamedGuardConfig
@@ -131,7 +134,7 @@ class Panel:
             breaker.abandoned(clock())
         if True in verdicts or not failures:
             return True in verdicts
-        own = (error for error in map(self._own, failures) if error is not None)
+        own = (error for error in (self._own(each, failure) for failure in failures) if error is not None)
         return Unjudged(failures[0].message, next(own, None))
 
     async def _each(self, judge: Judge, windows: Sequence[str], *, acts: bool) -> list[bool | InferenceError]:
@@ -172,7 +175,7 @@ class Panel:
         except TimeoutError:
             return DeadlineError(LATE)
 
-    def _own(self, error: InferenceError) -> InferenceError | None:
+    def _own(self, each: GuardJudge, error: InferenceError) -> InferenceError | None:
         """The client's error for what it has caused itself; None for a failure of the judge."""
         if isinstance(error, LimitExceeded):
             return error
@@ -180,11 +183,20 @@ class Panel:
             return DeadlineError(LATE)
         if isinstance(error, ContextTooLong | TooLarge | BudgetExceeded):
             return self._side.too_long()
-        if isinstance(
-            error, ContentFiltered | ContentRefused
-        ):  # by the provider of the judge, or a guard in a pipeline
+        if isinstance(error, ContentFiltered | ContentRefused):  # by its provider, or a guard in a pipeline
             return ContentFiltered("A guard cannot judge the content: its model refuses it.")
+        if each.judge.passes and self._is_of_text(error):
+            own = ContentFiltered("A guard cannot judge the content.")
+            own.detail = f"{each.guard.name}: {error.message}"
+            return own
         return None
+
+    @staticmethod
+    def _is_of_text(error: InferenceError) -> bool:
+        """Whether a text may have led its judge to this, so that it must not pass."""
+        if isinstance(error, NotFound | Unsupported):
+            return False
+        return isinstance(error, CallerError | UndecidedError | PoisonRequest)
 
     def _blames(self, error: InferenceError) -> bool:
         """Whether a failure counts for the breaker: one client must not open it for all, by a text or a deadline."""

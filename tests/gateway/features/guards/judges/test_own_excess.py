@@ -7,13 +7,18 @@ import pytest
 
 from adapters.errors import (
     BudgetExceeded,
+    CallerError,
     ContentFiltered,
     ContentRefused,
     ContextTooLong,
     InferenceError,
+    NotThere,
+    PoisonRequest,
     TooLarge,
+    Unsupported,
 )
 from adapters.fake import FakeAdapter
+from gateway.features.guards.judges.base import UndecidedError
 from gateway.features.guards.judges.panel import AT_ONCE, MOST_WINDOWS
 from tests.support.cut_streams import PARTS, script
 from tests.support.guarding import BODIES, received
@@ -163,3 +168,48 @@ async def test_a_text_that_its_judge_refuses_does_not_pass(
     ((status, body, _),) = await received(one, PATH, **prompt_of("an odd text"))
     assert (status, json.loads(body)["error"]["code"]) == (expected, code)
     one.assert_idle()
+
+
+OF_A_TEXT: list[InferenceError] = [
+    UndecidedError("It wrote maybe.", code="upstream_bad_response"),
+    PoisonRequest("It always fails.", detail="It always fails."),
+    CallerError("Its server refuses the text."),
+]
+
+
+@pytest.mark.parametrize("error", OF_A_TEXT, ids=lambda each: type(each).__name__)
+async def test_no_text_chooses_to_pass_unjudged(error: InferenceError) -> None:
+    guard = {**BY_CHAT, "window": 2, "overlap": 0, "on": ["prompt"], "on_error": "pass"}
+    model = answer("fine")
+    one = judged(model, FailingOn("odd", error), guard)
+    ((status, body, _),) = await received(one, PATH, **prompt_of("horse   " * 9 + "odd"))
+    assert (status, json.loads(body)["error"]["code"]) == (400, "content_filter")
+    assert model.calls == []
+    record = one.log.records[0]
+    assert record.guards == {("g", "error", "enforce", "prompt"): 1}
+    assert record.error is not None
+    assert str(record.error.detail) == f"g: {error.message}"
+    one.assert_idle()
+
+
+@UNCHANGING
+@pytest.mark.parametrize("error", OF_A_TEXT, ids=lambda each: type(each).__name__)
+async def test_such_a_text_passes_a_guard_that_changes_nothing(error: InferenceError, change: dict[str, Any]) -> None:
+    one = judged(answer("fine"), FailingOn("odd", error), {**BY_CHAT, **change, "on_error": "pass", "on": ["prompt"]})
+    ((status, _, _),) = await received(one, PATH, **prompt_of("an odd text"))
+    assert status == 200
+
+
+async def test_a_text_on_which_a_model_writes_no_verdict_does_not_pass() -> None:
+    one = judged(answer("fine"), answer("maybe"), {**BY_CHAT, "on": ["prompt"], "on_error": "pass"})
+    ((status, body, _),) = await received(one, PATH, **prompt_of("write maybe"))
+    assert (status, json.loads(body)["error"]["code"]) == (400, "content_filter")
+
+
+@pytest.mark.parametrize(
+    "error", [NotThere("No model."), Unsupported("Not here.")], ids=lambda each: type(each).__name__
+)
+async def test_a_wrong_configuration_of_the_judge_is_its_failure(error: InferenceError) -> None:
+    one = judged(answer("fine"), FailingOn("odd", error), {**BY_CHAT, "on": ["prompt"], "on_error": "pass"})
+    ((status, _, _),) = await received(one, PATH, **prompt_of("an odd text"))
+    assert status == 200
