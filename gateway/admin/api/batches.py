@@ -71,7 +71,8 @@ class AdminBatches:
         return web.json_response(made)
 
     async def _failures(self, request: web.Request) -> web.StreamResponse:
-        """The whole file with the failed lines, as the client of the batch can read it."""
+        """The whole file with the failed lines. Those with personal data that a guard has masked are sealed: only the
+        client of the batch can read them."""
         id_, within = request.match_info["id"], visit(request).within
         batch = await self._query(lambda store: one_of(store, id_, within))
         file = None if batch is None else failures_file(batch)

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from config.schema.batches import BatchesConfig
+from gateway.admin.api import batches
+from gateway.features.batches.rows import file_object
 from gateway.features.batches.service import BatchService
+from gateway.features.batches.storage import put_object
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.batch_specs import spec
 from tests.support.gateways import PEPPER
@@ -99,6 +102,22 @@ async def test_a_wrong_list_is_refused(admin_door: OpenDoor, tmp_path: Path, que
     async with running(admin_door, tmp_path) as d:
         status, body = await d.send("GET", f"/admin/batches?{query}", d.backend.key(role="operator"))
         assert (status, body["error"]["param"]) == (400, param)
+
+
+async def test_sealed_lines_of_a_saved_file_stay_sealed(
+    admin_door: OpenDoor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "failures_file", lambda batch: batch.spec.error_file)
+    async with running(admin_door, tmp_path) as d:
+        service = d.backend.batches
+        assert service is not None
+        failed = b'{"custom_id":"a","error":{"message":"no"}}'
+        sealed = service.seals.closed("acme", "file-e", "b", b'{"custom_id":"b","error":{"message":"Anna"}}')
+        lines = b"\n".join([failed, sealed, b""])
+        await service.stored(lambda storage: put_object(storage, file_object("file-e"), lines))
+        status, body = await d.send("GET", "/admin/batches/batch_2/failures", d.backend.key(role="tenant-admin"))
+        assert (status, body) == (200, lines.decode())
+        assert "Anna" not in body
 
 
 async def test_without_the_section_there_are_no_batches(admin_door: OpenDoor) -> None:
