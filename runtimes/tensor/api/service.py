@@ -21,7 +21,7 @@ from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
 from runtimes.tensor.api.shared_memory import SharedMemory
 from runtimes.tensor.api.trace import RequestTrace, Tracer, parent_of_steps
-from runtimes.tensor.explanations.explanation import parameters_of, tensors_of
+from runtimes.tensor.explanations.explanation import check_selection, parameters_of, tensors_of
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import Computed, ServedModel
 from runtimes.tensor.requests.messages import MemberRun
@@ -137,11 +137,14 @@ class InferenceService:
                 raise not_implemented(f"Model `{served.name}` has no explanations: add `explain` to its configuration.")
             target = _target(inference)
             await self._prepare(Inference(inference.model_name, inputs=inference.inputs))
-            made = await explainer.explain(inference, min(deadline, self._time() + rules.deadline))
-            tensors = requested_outputs(inference, tensors_of(made, served.config, target))
+            ends = min(deadline, self._time() + rules.deadline)
+            check_selection(inference, served.config, target, await explainer.targets(ends))
+            made = await explainer.explain(inference, ends)
+            tensors = await asyncio.to_thread(tensors_of, made, served.config, target)
+            parameters = await asyncio.to_thread(parameters_of, made)
         finally:
             served.release()
-        answer = Computed(served.name, served.version, inference.id, parameters_of(made), tensors)
+        answer = Computed(served.name, served.version, inference.id, parameters, requested_outputs(inference, tensors))
         answer.device_seconds = made.device_seconds
         return answer
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from runtimes.tensor.backends.tabular import Table, decoded, in_order, joined
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.datatypes import DTYPES
+from runtimes.tensor.explanations.explanation import zeros_of
 from runtimes.tensor.interfaces import Array, ModelLoadError, Tensors
 
 Contributions = Callable[[Any], Array]
@@ -55,11 +55,7 @@ class ContributingModel:
         """Release nothing: the library has no state beside the model."""
 
     def _try(self, config: ModelConfig) -> None:
-        zeros: dict[str, Array] = {
-            spec.name: np.full((1, *spec.dims), b"0" if spec.datatype == "BYTES" else 0, DTYPES[spec.datatype])
-            for spec in config.inputs
-        }
-        answer = self.infer(zeros)
+        answer = self.infer(zeros_of(config))
         gap = np.abs(answer["base"] + answer["values"].sum(axis=2) - answer["output"]).max()
         if not gap <= _TOLERANCE * (1 + np.abs(answer["output"]).max()):
             raise ModelLoadError("the contributions of its trees do not add up to its output")

@@ -6,14 +6,15 @@ process. A request for an explanation therefore never delays an answer.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
 from adapters.errors import CallerError
-from adapters.tensors import Inference
+from adapters.tensors import Inference, Tensor
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, ResponseCache, TensorSpec
 from runtimes.tensor.explanations.explanation import (
     BASE,
@@ -24,9 +25,11 @@ from runtimes.tensor.explanations.explanation import (
     Attributions,
     numbers,
     width_of,
+    zeros_of,
 )
 from runtimes.tensor.explanations.sampled import Inferring, within
 from runtimes.tensor.interfaces import Instance
+from runtimes.tensor.requests.open_request import tensor_of
 
 
 def explaining(config: ModelConfig, *, gradients: bool) -> ModelConfig:
@@ -47,6 +50,10 @@ def explaining(config: ModelConfig, *, gradients: bool) -> ModelConfig:
         response_cache=ResponseCache(),
         warmup=(),
     )
+
+
+MAX_VALUES: Final = 4 << 20
+"""Values of an explanation of trees: 32 MiB."""
 
 
 class Closing(Inferring, Protocol):
@@ -71,6 +78,8 @@ class ExactExplainer:
         assert config.explain is not None
         self.memory_bytes = sum(instance.report.memory_bytes for instance in instances)
         self.method = "gradients" if has_gradients else "tree"
+        self._config = config
+        self._targets: int | None = 0 if has_gradients else None
         self._cost = STEPS if has_gradients else 1
         self._rules = config.explain
         self._explained = explained
@@ -85,16 +94,40 @@ class ExactExplainer:
                 f"The explanation of {rows} rows needs {needed} rows of the model, and the budget is"
                 f" {self._rules.budget}: send fewer rows."
             )
+        if (values := rows * (await self.targets(deadline) or 0) * width_of(self._config)) > MAX_VALUES:
+            raise CallerError(
+                f"The explanation of {rows} rows has {values} values, one for each feature and each number of the"
+                f" output, and the most are {MAX_VALUES}: send fewer rows."
+            )
         sent = Inference(inference.model_name, inputs=inference.inputs)
         pending = self._scheduler.infer(sent, deadline)
-        values, base, output, *target = await within(deadline, pending)
+        answer = await within(deadline, pending)
+        made = await asyncio.to_thread(self._made, answer, rows)
+        made.model_rows, made.device_seconds = needed, getattr(pending, "device_seconds", 0.0)
+        return made
+
+    async def targets(self, deadline: float) -> int | None:
+        """See `Explainer`. Trees are asked once, by a row of zeros: their sums are no output of the configuration."""
+        if self._targets is None:
+            zeros = zeros_of(self._config)
+            inputs = [tensor_of(spec.name, spec.datatype, zeros[spec.name]) for spec in self._config.inputs]
+            answer = await within(
+                deadline, self._scheduler.infer(Inference(self._config.name, inputs=inputs), deadline)
+            )
+            self._targets = answer[1].shape[1]
+        return self._targets
+
+    def _made(self, answer: Sequence[Tensor], rows: int) -> Attributions:
+        """The answer of a copy, checked."""
+        values, base, output, *target = answer
         targets = base.shape[1]
         made = Attributions(
             numbers(values).reshape(rows, targets, -1), numbers(base), numbers(output), self.method, self._explained,
-            targets == 1, model_rows=needed, device_seconds=getattr(pending, "device_seconds", 0.0),
+            targets == 1,
         )  # fmt: skip
         if target:  # an integral of a few points: its error is in the answer
             made.targets = np.frombuffer(target[0].data, "<i8").copy()
+            made.check_finite()
         else:
             made.check()
         return made

@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.errors import BackendError, CallerError
-from adapters.tensors import Inference, Parameter, Tensor
+from adapters.tensors import Inference, Parameter, Tensor, requested_outputs
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
+from runtimes.tensor.datatypes import DTYPES
+from runtimes.tensor.interfaces import Array
 
 VALUES, BASE, OUTPUT, ERROR, TARGET = "values", "base", "output", "error", "target"
 STEPS: Final = 50
@@ -53,13 +55,20 @@ class Attributions:
         return largest
 
     def check(self) -> None:
-        """Raises `BackendError` unless the values of each row and its base add up to its output."""
+        """Raises `BackendError` unless the values of each row and its base add up to its output. See `check_finite`."""
+        self.check_finite()
         scale = 1 + np.abs(self.output).max(axis=1)
         if not bool((self.error <= TOLERANCE * scale).all()):
             raise BackendError(
                 f"The explanation does not add up to the model's output: the difference is {self.error.max():.3g}.",
                 code="model_failed",
             )
+
+    def check_finite(self) -> None:
+        """Raises `CallerError` for a row without a finite output, which has no parts; `BackendError` for a base."""
+        check_base(self.base, self.explained)
+        check_rows(self.output, self.explained, "row")
+        check_rows(self.values, self.explained, "mixtures of row")
 
 
 class Explainer(Protocol):
@@ -73,9 +82,32 @@ class Explainer(Protocol):
         """Explain the answer to a request. `deadline` is loop time. Raises `InferenceError`."""
         ...
 
+    async def targets(self, deadline: float) -> int | None:
+        """The numbers of the output from which a client may select one.
+
+        0 if it cannot; None if only an answer can tell. `deadline` is loop time. Raises `InferenceError`.
+        """
+        ...
+
     async def aclose(self) -> None:
         """End its own copies. Idempotent."""
         ...
+
+
+def check_rows(array: Floats, explained: str, where: str) -> None:
+    """Raises `CallerError` for the first row of [rows, …] with a number that is not finite."""
+    finite = np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
+    if not finite.all():
+        raise CallerError(
+            f"The output `{explained}` is not finite for {where} {finite.argmin()}, so it has no explanation: send"
+            " inputs that the model has finite numbers for."
+        )
+
+
+def check_base(base: Floats, explained: str) -> None:
+    """Raises `BackendError` for a base that is not finite: no request can change it."""
+    if not np.isfinite(base).all():
+        raise BackendError(f"The output `{explained}` is not finite without the row's features.", code="model_failed")
 
 
 def parameters_of(explanation: Attributions) -> dict[str, Parameter]:
@@ -89,14 +121,27 @@ def parameters_of(explanation: Attributions) -> dict[str, Parameter]:
     }
 
 
+def check_selection(inference: Inference, config: ModelConfig, target: int | None, targets: int | None) -> None:
+    """Raises `CallerError` for a target or an output that the explanation will not have, so that it is not computed.
+
+    `targets` is that of `Explainer.targets`.
+    """
+    if target is not None and targets is not None:
+        _check_target(target, targets)
+    names = [*_names_of_values(config), BASE, OUTPUT, ERROR]
+    if target is not None or not targets or targets > MAX_TARGETS:
+        names.append(TARGET)
+    requested_outputs(inference, [Tensor(name, "FP64", (), b"") for name in names])
+
+
 def tensors_of(explanation: Attributions, config: ModelConfig, target: int | None) -> list[Tensor]:
     """The tensors of an answer: the values of each input in its shape, then base, output and error.
 
     `target` is the number of the output that the client selects. Raises `CallerError` if there is none.
     """
     values, base, output = explanation.values, explanation.base, explanation.output
-    if explanation.targets is not None and target is not None:
-        raise CallerError("Gradients explain the largest number of the output: leave out `target`.", param="target")
+    if target is not None:
+        _check_target(target, 0 if explanation.targets is not None else output.shape[1])
     chosen = _chosen(explanation, target)
     tensors: list[Tensor] = []
     if chosen is not None:
@@ -105,11 +150,10 @@ def tensors_of(explanation: Attributions, config: ModelConfig, target: int | Non
     is_single = chosen is not None or explanation.is_number
     inputs = [spec for spec in config.inputs if not spec.optional]
     at = 0
-    for spec in inputs:
+    for spec, name in zip(inputs, _names_of_values(config), strict=True):
         width = prod(spec.dims)
         part = values[:, :, at : at + width].reshape(*values.shape[:2], *spec.dims)
         at += width
-        name = VALUES if len(inputs) == 1 else f"{VALUES}.{spec.name}"
         tensors.append(_tensor(name, part[:, 0] if is_single else part))
     for name, array in ((BASE, base), (OUTPUT, output)):
         tensors.append(_tensor(name, array[:, 0] if is_single else array))
@@ -121,12 +165,24 @@ def tensors_of(explanation: Attributions, config: ModelConfig, target: int | Non
     return tensors
 
 
+def _names_of_values(config: ModelConfig) -> list[str]:
+    """The tensors of values, in the order of the inputs."""
+    inputs = [spec for spec in config.inputs if not spec.optional]
+    return [VALUES] if len(inputs) == 1 else [f"{VALUES}.{spec.name}" for spec in inputs]
+
+
+def _check_target(target: int, targets: int) -> None:
+    """Raises `CallerError` unless a client may select this number of the output."""
+    if not targets:
+        raise CallerError("Gradients explain the largest number of the output: leave out `target`.", param="target")
+    if not 0 <= target < targets:
+        raise CallerError(f"`target` is a number of the output, from 0 to {targets - 1}.", param="target")
+
+
 def _chosen(explanation: Attributions, target: int | None) -> npt.NDArray[np.int64] | None:
     """The target of each row; None for all."""
     rows, count = explanation.output.shape
     if target is not None:
-        if not 0 <= target < count:
-            raise CallerError(f"`target` is a number of the output, from 0 to {count - 1}.", param="target")
         return np.full(rows, target, np.int64)
     return explanation.output.argmax(axis=1) if count > MAX_TARGETS else None
 
@@ -138,6 +194,14 @@ def _tensor(name: str, array: Floats) -> Tensor:
 def width_of(config: ModelConfig) -> int:
     """The features of a row: the elements of all inputs that are not optional."""
     return sum(prod(spec.dims) for spec in config.inputs if not spec.optional)
+
+
+def zeros_of(config: ModelConfig) -> dict[str, Array]:
+    """A row of zeros by input; a text is "0"."""
+    return {
+        spec.name: np.full((1, *spec.dims), b"0" if spec.datatype == "BYTES" else 0, DTYPES[spec.datatype])
+        for spec in config.inputs
+    }
 
 
 def explained_output(config: ModelConfig) -> TensorSpec | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.deferred_input import is_deferred
 from runtimes.tensor.explanations import sampling
-from runtimes.tensor.explanations.explanation import Attributions, Floats, numbers
+from runtimes.tensor.explanations.explanation import Attributions, Floats, check_base, check_rows, numbers
 from runtimes.tensor.explanations.sampling import Mixer, SamplingPlan
 from runtimes.tensor.interfaces import Array, Tensors
 from runtimes.tensor.requests.open_request import tensor_of
@@ -70,7 +71,9 @@ class SampledExplainer:
         seed = _seed(inference, self._rules.seed)
         rows = await asyncio.to_thread(self._read, inference)
         count = len(next(iter(rows.values())))
-        planned = sampling.plan(count, self._features, self._mixer.count, self._rules.budget)
+        planned = sampling.plan(
+            count, self._features, self._mixer.count, self._rules.budget, own_bases=self._has_own_bases(rows)
+        )
         if not planned.rounds:
             raise CallerError(
                 f"The explanation of {count} rows needs at least {planned.needed} rows of the model, and the budget is"
@@ -92,6 +95,13 @@ class SampledExplainer:
         finally:
             self._turn.release()
 
+    async def targets(self, deadline: float) -> int | None:
+        """See `Explainer`."""
+        dims = self._output.dims if self._output.reshape is None else self._output.reshape
+        if -1 not in dims:
+            return prod(dims)
+        return None if self._base is None else len(self._base)
+
     async def aclose(self) -> None:
         """See `Explainer`."""
 
@@ -99,6 +109,13 @@ class SampledExplainer:
         """The rows of a request. Raises `CallerError`."""
         plain = Inference(inference.model_name, inputs=inference.inputs)
         inputs = self._intake.read(plain).inputs
+        for spec in self._config.inputs:
+            if spec.allow_ragged_batch and spec.name in inputs:
+                raise CallerError(
+                    f"The rows of the input `{spec.name}` have lengths of their own, so they cannot be mixed: leave it"
+                    " out.",
+                    param=spec.name,
+                )
         rows = {}
         for name, array in inputs.items():
             if is_deferred(array):
@@ -110,33 +127,43 @@ class SampledExplainer:
         self, rows: Tensors, count: int, planned: SamplingPlan, seed: int, deadline: float
     ) -> Attributions:
         cost = _Cost()
-        if self._base is None:
-            first = await self._outputs(self._mixer.background, deadline, _Cost())
-            self._base = first.mean(axis=0)
-        base = self._base
         full = await self._outputs(rows, deadline, cost)
+        check_rows(full, self._output.name, "row")
+        base = await self._bases(rows, full, deadline, cost)
         parts, done = np.zeros((count, full.shape[1], self._features)), 0
-        for orders, masks in self._rounds(planned, count, seed):
+        rounds = self._rounds(planned, count, seed)
+        while (coalitions := await asyncio.to_thread(next, rounds, None)) is not None:
+            orders, masks = coalitions
             try:
                 middle = await self._means(rows, count, masks, full.shape[1], deadline, cost)
             except DeadlineError:
                 if not done:
                     raise
                 break  # fewer permutations are an answer too, and their parts add up as well
-            for row in range(count):
-                if orders is None:
-                    parts[row] += sampling.exact_values(middle[row], base, full[row])
-                else:
-                    parts[row] += sampling.path_values(orders[row], middle[row], base, full[row])
+            await asyncio.to_thread(_add, parts, orders, middle, base, full)
             done += 1
         is_number = self._output.dims in ((), (1,)) or self._output.reshape == ()
         made = Attributions(
-            parts / max(1, done), np.broadcast_to(base, full.shape), full,
-            "exact" if planned.is_exact else self.method, self._output.name, is_number,
-            seed, cost.rows, cost.seconds,
+            parts / max(1, done), base, full, "exact" if planned.is_exact else self.method, self._output.name,
+            is_number, seed, cost.rows, cost.seconds,
         )  # fmt: skip
-        made.check()
+        await asyncio.to_thread(made.check)
         return made
+
+    def _has_own_bases(self, rows: Tensors) -> bool:
+        """Whether a request has optional inputs. They have no background, so each row's base has the row's values."""
+        return any(name not in self._mixer.background for name in rows)
+
+    async def _bases(self, rows: Tensors, full: Floats, deadline: float, cost: _Cost) -> Floats:
+        """The mean output without any feature, by row: [rows, targets]."""
+        if self._has_own_bases(rows):
+            nothing = np.zeros((len(full), self._features), np.bool_)
+            return (await self._means(rows, len(full), nothing, full.shape[1], deadline, cost))[:, 0]
+        if self._base is None:
+            first = await self._outputs(self._mixer.background, deadline, _Cost())
+            check_base(first, self._output.name)
+            self._base = first.mean(axis=0)
+        return np.broadcast_to(self._base, full.shape)
 
     def _rounds(
         self, planned: SamplingPlan, count: int, seed: int
@@ -156,26 +183,27 @@ class SampledExplainer:
     ) -> Floats:
         """The mean output of each coalition of each row: [rows, coalitions, targets]."""
         of = np.repeat(np.arange(count), len(masks) // count)
-        total, size = len(masks) * self._mixer.count, self._batch()
+        total, size = len(masks) * self._mixer.count, self._batch(rows)
         sums = np.zeros((len(masks), targets))
         for begin in range(0, total, size):
             end = min(total, begin + size)
             mixed = await asyncio.to_thread(self._mixer.mixed, rows, of, masks, begin, end)
             outputs = await self._outputs(mixed, deadline, cost)
-            np.add.at(sums, np.arange(begin, end) // self._mixer.count, outputs)
-        return (sums / self._mixer.count).reshape(count, -1, targets)
+            await asyncio.to_thread(np.add.at, sums, np.arange(begin, end) // self._mixer.count, outputs)
+        means = (sums / self._mixer.count).reshape(count, -1, targets)
+        check_rows(means, self._output.name, "mixtures of row")
+        return means
 
-    def _batch(self) -> int:
+    def _batch(self, rows: Tensors) -> int:
         """The rows that are sent at once."""
-        background = self._mixer.background
-        row = sum(array.nbytes // len(array) for array in background.values())
+        row = sum(array.nbytes // len(array) for array in rows.values())
         return max(1, min(self._config.max_batch_size, MAX_BYTES // max(1, row)))
 
     async def _outputs(self, rows: Tensors, deadline: float, cost: _Cost) -> Floats:
         """The model's outputs for rows: [rows, targets]."""
         count = len(next(iter(rows.values())))
         parts = []
-        for begin in range(0, count, size := self._batch()):
+        for begin in range(0, count, size := self._batch(rows)):
             part = {name: array[begin : begin + size] for name, array in rows.items()}
             sent = await asyncio.to_thread(self._inference, part)
             pending = self._scheduler.infer(sent, deadline)
@@ -195,6 +223,15 @@ class SampledExplainer:
             ],
             outputs=[RequestedOutput(self._output.name)],
         )
+
+
+def _add(parts: Floats, orders: list[npt.NDArray[np.int64]] | None, middle: Floats, base: Floats, full: Floats) -> None:
+    """Add the values of one round to `parts`: [rows, targets, features]."""
+    for row, values in enumerate(middle):
+        if orders is None:
+            parts[row] += sampling.exact_values(values, base[row], full[row])
+        else:
+            parts[row] += sampling.path_values(orders[row], values, base[row], full[row])
 
 
 async def within(deadline: float, pending: asyncio.Future[list[Tensor]]) -> list[Tensor]:

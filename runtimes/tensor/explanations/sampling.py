@@ -40,16 +40,20 @@ class SamplingPlan:
     """The rows of the model for one round."""
 
 
-def plan(rows: int, features: int, background: int, budget: int) -> SamplingPlan:
-    """The plan for a request. The rows themselves count too."""
-    left = budget - rows
+def plan(rows: int, features: int, background: int, budget: int, *, own_bases: bool = False) -> SamplingPlan:
+    """The plan for a request. The rows themselves count too.
+
+    With `own_bases`, so do the background rows for each row: its base is computed for it alone.
+    """
+    alone = rows * (1 + background) if own_bases else rows
+    left = budget - alone
     every = rows * background * (2**features - 2) if features <= MAX_EXACT else budget + 1
     pair = rows * background * 2 * (features - 1)
     if every <= left:
-        return SamplingPlan(True, 1, rows + every)
-    if not pair:  # of one feature all coalitions are known: only the rows themselves are computed
-        return SamplingPlan(False, 0, rows)
-    return SamplingPlan(False, min(MAX_ROUNDS, max(0, left) // pair), rows + pair)
+        return SamplingPlan(True, 1, alone + every)
+    if not pair:  # of one feature all coalitions are known: only the rows and bases are computed
+        return SamplingPlan(False, 0, alone)
+    return SamplingPlan(False, min(MAX_ROUNDS, max(0, left) // pair), alone + pair)
 
 
 def all_coalitions(features: int) -> Masks:
@@ -84,11 +88,9 @@ def permutation(features: int, random: np.random.Generator) -> npt.NDArray[np.in
 def path(order: npt.NDArray[np.int64]) -> Masks:
     """The coalitions along a permutation and along its reverse, without the empty and the full one."""
     count = len(order)
-    masks = np.zeros((2, count - 1, count), np.bool_)
-    for direction, steps in enumerate((order, order[::-1])):
-        for step in range(count - 1):
-            masks[direction, step:, steps[step]] = True
-    return masks.reshape(-1, count)
+    places = np.argsort(order)
+    steps = np.arange(count - 1)[:, None]
+    return np.concatenate([places <= steps, count - 1 - places <= steps])
 
 
 def path_values(order: npt.NDArray[np.int64], middle: Floats, base: Floats, full: Floats) -> Floats:

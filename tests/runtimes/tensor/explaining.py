@@ -60,7 +60,8 @@ async def explained(model: ServedModel, rows: Array, seconds: float = 300, **par
 
 
 class Summing:
-    """A scheduler of a model that adds features. From a call on it is `late`: it raises, or it never answers."""
+    """A scheduler of a model that adds features, times a `hint` if a request has one. From a call on it is `late`: it
+    raises, or it never answers."""
 
     def __init__(self, calls: int, late: type[Exception] | None = None) -> None:
         self.calls = calls
@@ -73,17 +74,17 @@ class Summing:
             if self._late is not None:
                 raise self._late("late")
             return future
-        (sent,) = inference.inputs
-        sums = np.frombuffer(sent.data).reshape(sent.shape).sum(axis=1)
+        sent, *hint = [np.frombuffer(tensor.data).reshape(tensor.shape) for tensor in inference.inputs]
+        sums = sent.sum(axis=1) * (hint[0][:, 0] if hint else 1)
         future.set_result([Tensor("y", "FP64", (len(sums), 1), sums.tobytes())])
         return future
 
 
-def summing(scheduler: Summing, width: int = 13, budget: int = 100_000) -> SampledExplainer:
+def summing(scheduler: Summing, width: int = 13, budget: int = 100_000, behind: float = 0) -> SampledExplainer:
     """Two calls for base and output; two calls for each of ten permutations of 13 features."""
     output = TensorSpec("y", "FP64", (1,))
     config = ModelConfig(
-        "m", inputs=(TensorSpec("input", "FP64", (width,)),), outputs=(output,), max_batch_size=48,
-        explain=ExplainRules(budget=budget),
+        "m", inputs=(TensorSpec("input", "FP64", (width,)), TensorSpec("hint", "FP64", (1,), optional=True)),
+        outputs=(output,), max_batch_size=48, explain=ExplainRules(budget=budget),
     )  # fmt: skip
-    return SampledExplainer(config, output, scheduler, {"input": np.zeros((4, width))})
+    return SampledExplainer(config, output, scheduler, {"input": np.full((4, width), behind)})

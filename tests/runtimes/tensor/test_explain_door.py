@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
+from urllib.request import urlopen
 
 import lightgbm
 import numpy as np
@@ -120,6 +121,22 @@ def test_wrong_requests_are_refused(runtime: TensorRuntime, path: str, body: Any
     got, answer = send(runtime, path, body)
     assert (got, list(answer)) == (status, ["error"])
     assert message in answer["error"]
+
+
+def test_a_request_for_an_absent_target_or_output_is_not_computed(runtime: TensorRuntime) -> None:
+    def rows() -> int:
+        with urlopen(f"http://{runtime.http}/v2/models/mixed/stats", timeout=PATIENCE) as response:
+            count: int = json.loads(response.read())["model_stats"][0]["inference_count"]
+            return count
+
+    before = rows()
+    gain = {**tensors(X[:1]), "outputs": [{"name": "gain"}]}
+    for body, message in ((gain, "`gain`"), (tensors(X[:1], target=3), "from 0 to 2")):
+        status, answer = send(runtime, "/v2/models/mixed/explain", body)
+        assert (status, message in answer["error"]) == (400, True), answer
+    assert rows() == before
+    assert send(runtime, "/v2/models/mixed/explain", tensors(X[:1]))[0] == 200
+    assert rows() > before
 
 
 def test_a_background_of_another_width_makes_the_model_unavailable(runtime: TensorRuntime) -> None:

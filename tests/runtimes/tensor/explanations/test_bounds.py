@@ -1,12 +1,19 @@
-"""Explanations of requests that are too large, or that no parts exist for: refused before they cost anything."""
+"""Limits of explanations: requests that are too large, that have optional inputs, or that no parts exist for."""
 
 import asyncio
+from pathlib import Path
 
+import lightgbm
 import numpy as np
 import pytest
 
-from adapters.errors import CallerError
-from tests.runtimes.tensor.explaining import Summing, request, summing
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import Inference, RequestedOutput, Tensor
+from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
+from runtimes.tensor.explanations import exact
+from runtimes.tensor.explanations.explanation import Attributions, check_selection, tensors_of
+from runtimes.tensor.interfaces import Array
+from tests.runtimes.tensor.explaining import Summing, X, a_model, explained, request, served, summing
 
 
 def far() -> float:
@@ -22,3 +29,92 @@ async def test_a_model_of_one_feature_is_exact_and_has_a_budget_too() -> None:
     with pytest.raises(CallerError, match="101 rows needs at least 101 rows of the model, and the budget is 100"):
         await explainer.explain(request(np.ones((101, 1))), far())
     assert scheduler.calls == calls
+
+
+def hinted(rows: Array, hints: Array) -> Inference:
+    """A request with the optional input."""
+    return Inference("m", inputs=[*request(rows).inputs, Tensor("hint", "FP64", (len(hints), 1), hints.tobytes())])
+
+
+@pytest.mark.parametrize(("width", "method"), [(1, "exact"), (3, "exact"), (13, "permutation")])
+async def test_an_optional_input_is_in_the_base_too(width: int, method: str) -> None:
+    rows, hints = np.arange(2.0 * width).reshape(2, width), np.array([3.0, -5.0])
+    explainer = summing(Summing(999), width, behind=0.5)
+    plain = await explainer.explain(request(rows), far())
+    np.testing.assert_allclose(plain.values[:, 0], rows - 0.5)
+    got = await explainer.explain(hinted(rows, hints), far())
+    assert (got.method, got.model_rows) == (method, plain.model_rows + 2 * 4)
+    np.testing.assert_allclose(got.values[:, 0], (rows - 0.5) * hints[:, None])
+    np.testing.assert_allclose(got.base[:, 0], 0.5 * width * hints)
+
+
+async def test_the_bases_of_optional_inputs_count_for_the_budget() -> None:
+    explainer = summing(Summing(999), 1, budget=20)
+    rows = np.ones((4, 1))
+    assert (await explainer.explain(hinted(rows, np.ones(4)), far())).model_rows == 20
+    with pytest.raises(CallerError, match="5 rows needs at least 25 rows of the model"):
+        await explainer.explain(hinted(np.ones((5, 1)), np.ones(5)), far())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+async def test_a_row_without_a_finite_output_is_refused_by_name(bad: float) -> None:
+    rows = np.ones((3, 2))
+    rows[1, 0] = bad
+    with pytest.raises(CallerError, match="The output `y` is not finite for row 1"):
+        await summing(Summing(99), 2).explain(request(rows), far())
+    with pytest.raises(BackendError, match="not finite without the row's features"):
+        await summing(Summing(99), 2, behind=bad).explain(request(np.ones((1, 2))), far())
+
+
+def test_parts_that_are_not_finite_are_refused() -> None:
+    made = Attributions(np.full((2, 1, 1), np.inf), np.zeros((2, 1)), np.zeros((2, 1)), "exact", "y", True)
+    made.values[0] = 0
+    with pytest.raises(CallerError, match="not finite for mixtures of row 1"):
+        made.check()
+
+
+async def test_an_answer_of_trees_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classes = np.arange(80) % 3
+    options = {"objective": "multiclass", "num_class": 3, "verbose": -1}
+    booster = lightgbm.train(options, lightgbm.Dataset(X, classes), 2)
+    folder = a_model(tmp_path, "explain: true\n", lambda folder: booster.save_model(folder / "model.txt"))
+    monkeypatch.setattr(exact, "MAX_VALUES", 4 * 3 * 5)
+    async with served(folder) as model:
+        assert model.explainer is not None
+        assert await model.explainer.targets(far()) == 3
+        assert (await explained(model, X[:4])).values.size == 60
+        with pytest.raises(CallerError, match=r"5 rows has 75 values.* and the most are 60: send fewer rows"):
+            await explained(model, X[:5])
+
+
+ONE = ModelConfig("m", inputs=(TensorSpec("x", "FP64", (2,)),))
+TWO = ModelConfig("m", inputs=(TensorSpec("x", "FP64", (1,)), TensorSpec("z", "FP64", (1,))))
+
+
+@pytest.mark.parametrize(
+    ("config", "target", "targets", "outputs", "message"),
+    [
+        (ONE, 0, 0, [], "leave out `target`"),
+        (ONE, 3, 3, [], "from 0 to 2"),
+        (ONE, -1, 3, [], "from 0 to 2"),
+        (ONE, None, 3, ["gain"], "no output `gain`. It has: values, base, output, error."),
+        (ONE, None, 3, ["target"], "no output `target`"),
+        (TWO, None, 3, ["values"], "It has: values.x, values.z, base"),
+    ],
+)
+def test_a_target_or_an_output_that_cannot_be_there_is_refused(
+    config: ModelConfig, target: int | None, targets: int, outputs: list[str], message: str
+) -> None:
+    selecting = Inference("m", outputs=[RequestedOutput(name) for name in outputs])
+    with pytest.raises(CallerError, match=message):
+        check_selection(selecting, config, target, targets)
+
+
+@pytest.mark.parametrize(("target", "targets"), [(None, 0), (None, 1), (None, 3), (2, 3), (None, 17), (16, 17)])
+def test_every_tensor_of_an_answer_may_be_requested(target: int | None, targets: int) -> None:
+    count = max(1, targets)
+    made = Attributions(np.zeros((2, count, 2)), np.zeros((2, count)), np.zeros((2, count)), "", "y", targets == 1)
+    if not targets:
+        made.targets = np.zeros(2, np.int64)
+    names = [tensor.name for tensor in tensors_of(made, ONE, target)]
+    check_selection(Inference("m", outputs=[RequestedOutput(name) for name in names]), ONE, target, targets)
