@@ -2,7 +2,7 @@
 
 NAME.npy    [rows, features], the elements of all inputs in their order; or [rows, …] of the only input
 NAME.npz    an array for each input
-NAME.csv    a column for each feature, with a first line of names or without one
+NAME.csv    a column for each feature, with a first line of names or without one, if that is beyond doubt
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _read(path: Path, inputs: Sequence[TensorSpec]) -> dict[str, Array]:
         if len(inputs) == 1 and whole.shape[1:] == inputs[0].dims:
             return {inputs[0].name: _shaped(whole, inputs[0], path)}
     elif path.suffix == ".csv":
-        whole = _table(path, [spec.name for spec in inputs])
+        whole = _table(path, inputs)
     else:
         raise ModelLoadError(f"the background {path.name} is no file of .npy, .npz or .csv")
     width = sum(prod(spec.dims) for spec in inputs)
@@ -81,7 +81,7 @@ def _shaped(array: Array, spec: TensorSpec, path: Path) -> Array:
     return array.astype(DTYPES[spec.datatype]).reshape(len(array), *spec.dims)
 
 
-def _table(path: Path, inputs: list[str]) -> Array:
+def _table(path: Path, inputs: Sequence[TensorSpec]) -> Array:
     """The cells of a file, as texts, in the order of the inputs if the first line has their names."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = [line for line in csv.reader(file) if line]
@@ -90,12 +90,33 @@ def _table(path: Path, inputs: list[str]) -> Array:
     widths = {len(line) for line in lines}
     if len(widths) > 1:
         raise ModelLoadError(f"the background {path.name} has lines of different lengths")
-    first = [cell.strip() for cell in lines[0]]
-    if set(first) == set(inputs) and len(first) == len(inputs):
-        order = [first.index(name) for name in inputs]
-        return np.array([[line[i] for i in order] for line in lines[1:]], str).reshape(len(lines) - 1, len(inputs))
-    has_names = not any(_is_number(cell) for cell in first)
-    return np.array(lines[1:] if has_names else lines, str).reshape(-1, len(first))
+    first, names = [cell.strip() for cell in lines[0]], [spec.name for spec in inputs]
+    if set(first) == set(names) and len(first) == len(names):
+        order = [first.index(name) for name in names]
+        return np.array([[line[i] for i in order] for line in lines[1:]], str).reshape(len(lines) - 1, len(names))
+    of_numbers = [spec.datatype != "BYTES" for spec in inputs for _ in range(prod(spec.dims))]
+    if len(first) == len(of_numbers) and _has_names(path, first, of_numbers, names):
+        del lines[0]
+    return np.array(lines, str).reshape(-1, len(first))
+
+
+def _has_names(path: Path, first: list[str], of_numbers: list[bool], inputs: list[str]) -> bool:
+    """Whether the first line has names of columns, which are not those of the inputs. Raises `ModelLoadError` if it may
+    be a row as well."""
+    in_doubt = f"the first line of the background {path.name} may be names or a row"
+    if not any(of_numbers):
+        instead = "write a .npz instead" if len(first) != len(inputs) else f"let it be `{','.join(inputs)}`"
+        raise ModelLoadError(f"{in_doubt}, because all columns are texts: {instead}")
+    if first == [str(at) for at in range(len(first))]:
+        raise ModelLoadError(
+            f"{in_doubt}, because it counts from 0: give the columns names, or write the row's numbers as 0.0"
+        )
+    cells = [cell for cell, is_number in zip(first, of_numbers, strict=True) if is_number]
+    return not any(_is_number(cell) or cell.lower() in _MISSING for cell in cells)
+
+
+_MISSING: Final = ("", "na", "n/a", "null", "none", "-", "?")
+"""How files write that a row has no number, which no name of a column is."""
 
 
 def _is_number(cell: str) -> bool:

@@ -86,6 +86,51 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, name: str, content: obj
         background.read(a_file(tmp_path, name, content), ONE)
 
 
+TEXTS = ModelConfig("m", inputs=(TensorSpec("colour", "BYTES", (1,)), TensorSpec("town", "BYTES", (1,))))
+WORDS = ModelConfig("m", inputs=(TensorSpec("words", "BYTES", (2,)),))
+SINGLE = ModelConfig("m", inputs=(TensorSpec("x", "FP64", (1,)),))
+
+
+@pytest.mark.parametrize(
+    ("config", "content", "message"),
+    [
+        (TEXTS, "red,Bern\nblue,Oslo\n", "all columns are texts: let it be `colour,town`"),
+        (TEXTS, "Colour,Town\nblue,Oslo\n", "all columns are texts: let it be `colour,town`"),
+        (WORDS, "red,Bern\nblue,Oslo\n", "all columns are texts: write a .npz instead"),
+        (ONE, "0,1,2\n1.5,2,3\n", "counts from 0: give the columns names, or write the row's numbers as 0.0"),
+        (SINGLE, "0\n1.5\n", "counts from 0"),
+        (NAMED, "0,1,2\n1.5,2,Bern\n", "counts from 0"),
+    ],
+)
+def test_a_first_line_in_doubt_is_refused(tmp_path: Path, config: ModelConfig, content: str, message: str) -> None:
+    with pytest.raises(ModelLoadError, match=f"the first line of the background b.csv may be .*{message}"):
+        background.read(a_file(tmp_path, "b.csv", content), config)
+
+
+@pytest.mark.parametrize(
+    ("config", "content", "rows"),
+    [
+        (TEXTS, "town,colour\nOslo,blue\n", {"colour": [b"blue"], "town": [b"Oslo"]}),
+        (SINGLE, "0.0\n1.5\n", {"x": [0, 1.5]}),
+        (SINGLE, "nan\n1.5\n", {"x": [np.nan, 1.5]}),
+        (SINGLE, "length\n0\n", {"x": [0]}),
+        (NAMED, "1.5,2,Bern\n", {"age": [1.5], "size": [2], "town": [b"Bern"]}),
+        (NAMED, "years,metres,2020\n1.5,2,Bern\n", {"age": [1.5], "size": [2], "town": [b"Bern"]}),
+    ],
+)
+def test_a_first_line_beyond_doubt_is_names_or_a_row(
+    tmp_path: Path, config: ModelConfig, content: str, rows: dict[str, list[object]]
+) -> None:
+    read = background.read(a_file(tmp_path, "b.csv", content), config)
+    for name, expected in rows.items():
+        np.testing.assert_array_equal(read[name].ravel(), np.array(expected, read[name].dtype))
+
+
+def test_a_first_row_without_a_number_is_not_lost_as_names(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="cannot be read"):
+        background.read(a_file(tmp_path, "b.csv", "NA,NA,NA\n1.5,2,3\n"), ONE)
+
+
 def test_an_input_without_a_fixed_length_has_no_background(tmp_path: Path) -> None:
     config = ModelConfig("m", inputs=(TensorSpec("x", "FP32", (-1,)),))
     with pytest.raises(ModelLoadError, match="`x` has dimensions of any length"):
