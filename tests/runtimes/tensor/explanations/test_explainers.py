@@ -76,7 +76,7 @@ async def test_catboost_has_its_own_contributions_also_with_categories(tmp_path:
 
 
 @pytest.mark.processes
-async def test_an_estimator_of_xgboost_keeps_its_mark_of_missing_numbers(tmp_path: Path) -> None:
+async def test_an_estimator_of_xgboost_has_its_own_mark_of_missing_numbers(tmp_path: Path) -> None:
     table = np.where(X[:, :3] < -1, -999, X[:, :3])
     model = xgboost.XGBRegressor(n_estimators=6, missing=-999).fit(table, Y)
     rows = np.array([[-999, 0.5, 0.5], [0.5, -999, -999]])
