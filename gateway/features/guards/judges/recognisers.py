@@ -5,6 +5,7 @@
 """
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -141,13 +142,15 @@ class Recogniser:
     ) -> Iterator[tuple[str, Recognised]]:
         """The entities of a window at their places in its texts. Raises `BackendError` for other places."""
         size = window[-1].at + len(window[-1].part)
+        places = [piece.at for piece in window]
         for each in entities:
             if not 0 <= each.start < each.end <= size:
                 raise _unreadable()
             kind = self._kinds.get(each.entity_type)
             if kind is None or each.score < self._config.threshold:
                 continue
-            for piece in window:
+            first, last = bisect_right(places, each.start) - 1, bisect_left(places, each.end)
+            for piece in window[first:last]:  # a window may have thousands of texts
                 begin, end = max(each.start - piece.at, 0), min(each.end - piece.at, len(piece.part))
                 value = piece.part[begin:end] if begin < end else ""
                 if any(map(str.isalnum, value)):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from config.schema.guards import RecogniserConfig
 from gateway.features.guards import recognition
 from gateway.features.guards.judges import recognisers
 from gateway.features.guards.judges.base import FAILURES
@@ -209,3 +210,28 @@ async def test_many_names_are_learnt_beside_the_loop(monkeypatch: pytest.MonkeyP
     assert not [name for name in names if name in model.received[0]]
     (thread,) = threads
     assert (thread is not threading.current_thread()) == beside
+
+
+@given(
+    st.lists(st.text(alphabet="aZ\U0001f600 1", min_size=1, max_size=9), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 80), st.integers(1, 30)), max_size=6),
+)
+def test_an_entity_has_its_place_in_each_text_that_it_touches(texts: list[str], spans: list[tuple[int, int]]) -> None:
+    windows = list(windows_of([f"a{text}a" for text in texts]))
+    (window,) = windows
+    joined = "\n\n".join(piece.part for piece in window)
+    entities = [
+        recognisers._Entity(begin, min(begin + size, len(joined)), "PERSON", 1.0)
+        for begin, size in spans
+        if begin < len(joined)
+    ]
+    one = recognisers.Recogniser(RecogniserConfig(model="names"))
+    placed = [(text, each.begin, each.end) for text, each in one._placed(window, entities, 0)]
+    expected = []
+    for entity in entities:
+        for piece in window:
+            touched = range(max(entity.start, piece.at), min(entity.end, piece.at + len(piece.part)))
+            shown = [at - piece.at for at in touched if not joined[at].isspace()]
+            if any(piece.text[at].isalnum() for at in shown):
+                expected.append((piece.text, shown[0], shown[-1] + 1))
+    assert placed == expected
