@@ -1,7 +1,9 @@
 """Limits of explanations: requests that are too large, that have optional inputs, or that no parts exist for."""
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inference, RequestedOutput, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
-from runtimes.tensor.explanations import exact
+from runtimes.tensor.explanations import exact, sampling
 from runtimes.tensor.explanations.explanation import Attributions, check_selection, tensors_of
 from runtimes.tensor.interfaces import Array
 from tests.runtimes.tensor.explaining import Summing, X, a_model, explained, request, served, summing
@@ -85,6 +87,29 @@ async def test_an_answer_of_trees_has_a_bound(tmp_path: Path, monkeypatch: pytes
         assert (await explained(model, X[:4])).values.size == 60
         with pytest.raises(CallerError, match=r"5 rows has 75 values.* and the most are 60: send fewer rows"):
             await explained(model, X[:5])
+
+
+async def test_loops_over_features_run_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, set[int]] = {}
+
+    def observe(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def observed(*arguments: Any) -> Any:
+            threads.setdefault(name, set()).add(threading.get_ident())
+            return function(*arguments)
+
+        monkeypatch.setattr(owner, name, observed)
+
+    for owner, name in ((sampling, "path"), (sampling, "path_values"), (Attributions, "check"), (exact, "numbers")):
+        observe(owner, name)
+    await summing(Summing(99)).explain(request(np.ones((1, 13))), far())
+    booster = lightgbm.train({"objective": "regression", "verbose": -1}, lightgbm.Dataset(X, X[:, 0]), 2)
+    folder = a_model(tmp_path, "explain: true\n", lambda folder: booster.save_model(folder / "model.txt"))
+    async with served(folder) as model:
+        await explained(model, X[:4])
+    assert threads.keys() == {"path", "path_values", "check", "numbers"}
+    assert threading.get_ident() not in set().union(*threads.values())
 
 
 ONE = ModelConfig("m", inputs=(TensorSpec("x", "FP64", (2,)),))
