@@ -106,7 +106,7 @@ def as_requests(values: list[float], datatype: str) -> Any:
     with np.errstate(over="ignore"):
         if datatype == "BF16":
             return bf16_to_fp32(fp32_to_bf16(np.array(values, np.float32))).astype(np.float64)
-        return np.array(values).astype(DTYPES[datatype]).astype(np.float64)
+        return np.array(values, DTYPES[datatype]).astype(np.float64)
 
 
 def numbers_in_datatypes() -> st.SearchStrategy[tuple[str, list[float]]]:
@@ -143,7 +143,7 @@ def test_the_reference_itself_as_requests_has_not_drifted(
         counts = sketch.count(as_requests(values, datatype))
     else:
         assert isinstance(sketch, Labels)
-        counts = sketch.count(np.array(values).astype(DTYPES[datatype]))
+        counts = sketch.count(np.array(values, DTYPES[datatype]))
     assert counts.tolist() == sketch.reference.tolist()
     assert sketch.psi(counts) == pytest.approx(0, abs=1e-9)
     assert (sketch.ks(counts) or 0) == pytest.approx(0, abs=1e-9)
