@@ -46,7 +46,7 @@ class CachedFile(NamedTuple):
     size: int
 
 
-class Room:
+class CacheRoom:
     """The bytes that a pull may still add to a cache. Its threads unpack at the same time, and share them."""
 
     def __init__(self, left: int, evict: Callable[[int], int]) -> None:

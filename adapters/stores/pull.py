@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from adapters.stores.cache import CachedFile, Room, StoreCache
+from adapters.stores.cache import CachedFile, CacheRoom, StoreCache
 from adapters.stores.layers import together
 from adapters.stores.source import MAX_FILES, ObjectSource, StoredObject, StoreError, checked_path
 from adapters.stores.transfer import fetch
@@ -58,7 +58,7 @@ class Puller:
         named = [(item.identity(self._place), item) for item in items]
         # Once for all: the cache is read to the end for it.
         missing = self._cache.missing({identity: item.size or 0 for identity, item in named})
-        room = Room(self._cache.make_room(missing) - missing, self._cache.evict)
+        room = CacheRoom(self._cache.make_room(missing) - missing, self._cache.evict)
 
         async def one(item: StoredObject) -> tuple[list[CachedFile], int]:
             async with places:

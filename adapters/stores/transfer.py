@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from adapters.stores.cache import CachedFile, Room, StoreCache
+from adapters.stores.cache import CachedFile, CacheRoom, StoreCache
 from adapters.stores.source import Changed, Interrupted, ObjectSource, StoredObject, StoreError
 from adapters.stores.unpacking import unpack
 from config.schema.units import format_size
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 async def fetch(
-    source: ObjectSource, place: str, item: StoredObject, cache: StoreCache, room: Room
+    source: ObjectSource, place: str, item: StoredObject, cache: StoreCache, room: CacheRoom
 ) -> tuple[list[CachedFile], int]:
     """Have the files of an object in the cache. Returns them, and the bytes that were transferred.
 
@@ -83,7 +83,7 @@ async def _append(source: ObjectSource, item: StoredObject, part: Path, bound: i
             file.write(chunk)
 
 
-def _stored(item: StoredObject, part: Path, cache: StoreCache, room: Room) -> list[CachedFile]:
+def _stored(item: StoredObject, part: Path, cache: StoreCache, room: CacheRoom) -> list[CachedFile]:
     sha256 = _verified(item, part)
     if item.archive:
         size, contents = _size(part), unpack(part, item, cache, room)

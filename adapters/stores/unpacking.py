@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, cast
 
-from adapters.stores.cache import CachedFile, Room, StoreCache
+from adapters.stores.cache import CachedFile, CacheRoom, StoreCache
 from adapters.stores.layers import OPAQUE, WHITEOUT
 from adapters.stores.source import MAX_FILES, StoredObject, StoreError, checked_path
 from config.schema.units import format_size
@@ -47,7 +47,7 @@ class _Budget:
             raise StoreError(f"it has more than {format_size(max(1, self._most))} when it is unpacked")
 
 
-def unpack(path: Path, item: StoredObject, cache: StoreCache, room: Room) -> list[CachedFile]:
+def unpack(path: Path, item: StoredObject, cache: StoreCache, room: CacheRoom) -> list[CachedFile]:
     """The files of an archive, in the cache, which take the room that they need. Raises `StoreError`."""
     budget = _Budget(path)
     contents: dict[str, CachedFile] = {}
@@ -68,7 +68,7 @@ def unpack(path: Path, item: StoredObject, cache: StoreCache, room: Room) -> lis
     return [one._replace(path=checked_path(prefix + one.path)) for one in contents.values()]
 
 
-def _take(name: str, file: IO[bytes], cache: StoreCache, room: Room) -> CachedFile:
+def _take(name: str, file: IO[bytes], cache: StoreCache, room: CacheRoom) -> CachedFile:
     sha256, size = hashlib.sha256(), 0
     with cache.temporary() as target:
         try:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.stores.cache import Room, StoreCache, use
+from adapters.stores.cache import CacheRoom, StoreCache, use
 from adapters.stores.pull import Puller
 from adapters.stores.source import StoredObject, StoreError, checked_path
 from adapters.stores.transfer import fetch
@@ -293,7 +293,7 @@ async def test_after_a_crash_of_the_machine_nothing_is_trusted_that_may_be_lost(
     place.files["b"] = b"b" * 1000
     (_, item) = await place.items()
     async with cache.locked():  # a pull that does not reach its end
-        await fetch(place, "p", item, cache, Room(0, cache.evict))
+        await fetch(place, "p", item, cache, CacheRoom(0, cache.evict))
     (torn,) = [path for path in (tmp_path / "files").iterdir() if path.read_bytes() == b"b" * 1000]
     torn.chmod(0o600)
     torn.write_bytes(bytes(1000))
