@@ -5,7 +5,7 @@ conversation sends its pictures with every turn, so the rows of the last ones st
 """
 
 import functools
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -25,7 +25,7 @@ MAX_PICTURES = 64
 MAX_WORK = 128_000_000
 """Pixels that the pictures of one request may cost."""
 MAX_HELD = 1 << 30
-"""Bytes that the pictures of all requests may take."""
+"""Bytes that the pictures of all requests may take. A tenant's may take half of what those of others leave."""
 MAX_CACHED = 1 << 28
 """Bytes of the rows that outlive their request."""
 _NUMBER = 4
@@ -40,35 +40,41 @@ class PictureReader:
         self._thread = EncodingThread()
         self._cache: OrderedDict[tuple[bytes, bytes], Tensor] = OrderedDict()
         self._cached = 0
-        self._held = 0
+        self._held = Counter[str]()
+        """By tenant. None has 0 bytes."""
         settings = tower.settings
-        tile = settings.tiles.tile**2 * 3 + settings.rows * settings.text_hidden * _NUMBER
-        self._most_bytes = settings.tiles.most_tiles * tile
+        self.tile_bytes = settings.tiles.tile**2 * 3 + settings.rows * settings.text_hidden * _NUMBER
+        """Bytes of a tile, as pixels and as rows."""
         self.least_tokens = settings.rows
         """The fewest tokens of a picture."""
 
     @property
     def held(self) -> int:
         """Bytes that the pictures of all requests take."""
-        return self._held
+        return self._held.total()
 
     async def read(self, parts: Sequence[PicturePart]) -> "RequestPictures":
         """The pictures of a request, decoded. Raises CallerError, or CapacityError if memory is full."""
-        most = max(min(MAX_PICTURES, MAX_HELD // 2 // self._most_bytes), 1)
+        most, reserved = self._most(), self._tower.settings.tiles.most_tiles
         if len(parts) > most:
             message = f"`{parts[most].param}` is one picture too many: send {most} at most."
             raise CallerError(message, param=parts[most].param)
-        pictures = RequestPictures(self, len(parts) * self._most_bytes)
+        pictures = RequestPictures(self, offload.TENANT.get(), len(parts) * reserved * self.tile_bytes)
         try:
             work = 0
             for number, part in enumerate(parts, start=1):
                 picture, cost = await self._tiled(part, number, MAX_WORK - work)
                 work += cost
-                pictures.tiles.append(picture)
+                pictures.add(picture, (reserved - len(picture.pixels)) * self.tile_bytes)
         except BaseException:
             pictures.release()
             raise
         return pictures
+
+    def _most(self) -> int:
+        """Pictures of one request."""
+        tiles = self._tower.settings.tiles
+        return max(min(MAX_PICTURES, MAX_HELD // 2 // (tiles.most_tiles * self.tile_bytes), MAX_WORK // tiles.work), 1)
 
     async def _tiled(self, part: PicturePart, number: int, left: int) -> tuple[TiledPicture, int]:
         settings, url = self._tower.settings.tiles, part.url.encode(errors="replace")
@@ -96,7 +102,7 @@ class PictureReader:
             self._cache.move_to_end(key)
             return cached
         try:
-            rows = await self._thread.run(INLINE + 1, functools.partial(self._tower.rows, pixels))
+            rows = await self._thread.run(INLINE + 1, functools.partial(self._computed, key, pixels))
         except (MemoryError, RuntimeError) as error:
             if not ran_out(error):
                 raise
@@ -108,26 +114,40 @@ class PictureReader:
             self._cached -= self._cache.popitem(last=False)[1].nbytes
         return rows
 
-    def take(self, size: int) -> None:
-        """Count bytes of a request. Raises CapacityError if all requests together have too many."""
-        if self._held + size > MAX_HELD:
-            raise CapacityError("Too many pictures are being read: try again later.", retry_after=1.0)
-        self._held += size
+    def _computed(self, key: tuple[bytes, bytes], pixels: bytes) -> Tensor:
+        """The rows; another request may have computed them while this one waited for the thread."""
+        cached = self._cache.get(key)
+        return self._tower.rows(pixels) if cached is None else cached
 
-    def give(self, size: int) -> None:
+    def take(self, tenant: str, size: int) -> None:
+        """Count bytes of a tenant's request. Raises CapacityError if its requests, or all together, have too many."""
+        own = self._held[tenant]
+        if own + size > (MAX_HELD - self.held + own) // 2:
+            raise CapacityError("Too many pictures are being read: try again later.", retry_after=1.0)
+        self._held[tenant] += size
+
+    def give(self, tenant: str, size: int) -> None:
         """Count bytes of a request no more."""
-        self._held -= size
+        self._held[tenant] -= size
+        if not self._held[tenant]:
+            del self._held[tenant]
 
 
 class RequestPictures:
     """The pictures of one request. They count as memory until `release`, which may be called again."""
 
-    def __init__(self, reader: PictureReader, size: int) -> None:
-        reader.take(size)
+    def __init__(self, reader: PictureReader, tenant: str, size: int) -> None:
+        reader.take(tenant, size)
         self.tiles: list[TiledPicture] = []
         self._reader = reader
+        self._tenant = tenant
         self._size = size
         self._places: list[int] = []
+
+    def add(self, picture: TiledPicture, spared: int) -> None:
+        """Add a picture, which takes less than what was reserved for it by `spared` bytes."""
+        self.tiles.append(picture)
+        self._shrink(self._size - spared)
 
     def placed_in(self, prompt: Sequence[int]) -> list[int]:
         """The prompt with the tokens of all pictures. Raises CallerError if the template has left one out."""
@@ -147,5 +167,5 @@ class RequestPictures:
         self._shrink(0)
 
     def _shrink(self, size: int) -> None:
-        self._reader.give(self._size - size)
+        self._reader.give(self._tenant, self._size - size)
         self._size = size

@@ -33,6 +33,11 @@ class TileSettings:
         """Tiles of one picture."""
         return (-(-self.longest // self.tile)) ** 2 + 1 if self.splits else 1
 
+    @property
+    def work(self) -> int:
+        """Pixels that cutting one picture costs, of any size."""
+        return _RESIZES * self.most_tiles * self.tile**2
+
 
 _RESIZES = 3
 """A picture is enlarged, enlarged to whole tiles, and made one tile."""
@@ -52,7 +57,7 @@ def file_of(url: bytes, settings: TileSettings, name: str) -> tuple[bytes, int]:
     """The file in a `data:` URL or base64, and the size of the work to cut it. Raises CallerError, TooLarge."""
     file = file_bytes(url.decode(), name)
     cost = decoding_cost([file], ImageOptions(), name)
-    return file, cost + _RESIZES * settings.most_tiles * settings.tile**2
+    return file, cost + settings.work
 
 
 def tiled(file: bytes, settings: TileSettings, name: str) -> TiledPicture:

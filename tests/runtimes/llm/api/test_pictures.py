@@ -6,22 +6,28 @@ import struct
 import threading
 import zlib
 from base64 import b64encode
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from adapters import offload
+from adapters.errors import CallerError, CapacityError
 from runtimes.llm.api import messages, pictures
+from runtimes.llm.api.messages import PicturePart
 from runtimes.llm.api.request_decoding import decode_chat
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.engine.async_engine import EngineConfig
 from runtimes.llm.service import load
+from runtimes.llm.vision.tiles import file_of
 from tests.runtimes.llm.reference import TIE
 from tests.runtimes.llm.server_fixtures import MODEL, Running, options_of, post, serving_model
 from tests.support.conditions import until
@@ -46,6 +52,13 @@ async def server(seeing: SeeingModel) -> AsyncIterator[Running]:
     async with serving_model(loaded(seeing)) as running:
         yield running
         assert held(running) == 0
+
+
+@pytest.fixture
+def reader(seeing: SeeingModel) -> pictures.PictureReader:
+    model = loaded(seeing)
+    assert isinstance(model.pictures, pictures.PictureReader)
+    return model.pictures
 
 
 def reader_of(running: Running) -> pictures.PictureReader:
@@ -154,6 +167,31 @@ async def test_the_encoder_computes_a_picture_once_for_each_salt(
         for tiles in (21, 28):
             await post(running, CHAT, chat(part(FILE), TEXT, cache_salt="c"))
             assert len(computed) == tiles
+
+
+async def test_requests_that_wait_for_the_same_picture_compute_it_once(
+    reader: pictures.PictureReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed, gate = list[bytes](), threading.Event()
+    rows = reader._tower.rows
+
+    def slow(tile: bytes) -> torch.Tensor:
+        computed.append(tile)
+        assert gate.wait(timeout=300)
+        return rows(tile)
+
+    monkeypatch.setattr(reader._tower, "rows", slow)
+    sent = [PicturePart("image_url", url=url(FILE), detail=None, param="p")]
+    requests = [await reader.read(sent) for _ in range(8)]
+    answers = asyncio.gather(*[request.rows(b"salt") for request in requests])
+    await until(lambda: reader._thread._waiting.count("") == 7)
+    gate.set()
+    embedded = await answers
+    assert len(computed) == len(set(computed)) == 7
+    for one in embedded:
+        assert all(map(torch.equal, one.rows, embedded[0].rows))
+    for request in requests:
+        request.release()
 
 
 async def test_texts_and_pictures_are_answered_together(server: Running, seeing: SeeingModel) -> None:
@@ -299,10 +337,31 @@ async def test_too_many_pictures_or_pixels_are_refused(server: Running, monkeypa
     monkeypatch.setattr(pictures, "MAX_PICTURES", 2)
     status, _, answer = await post(server, CHAT, chat(small, small, small))
     assert (status, answer["error"]["param"]) == (400, "messages[0].content[2].image_url")
+    monkeypatch.setattr(pictures, "MAX_PICTURES", 64)
     monkeypatch.setattr(pictures, "MAX_WORK", 60_000)
     status, _, answer = await post(server, CHAT, chat(small, part(encoded(picture(300, 300)))))
     assert (status, answer["error"]["code"]) == (400, "invalid_image")
     assert answer["error"]["param"] == "messages[0].content[1].image_url"
+
+
+async def test_pictures_of_too_much_work_are_refused_unread(
+    reader: pictures.PictureReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least = reader._tower.settings.tiles.work
+    monkeypatch.setattr(pictures, "MAX_WORK", 4 * least - 1)
+    read = list[str]()
+
+    def counted(*given: Any) -> Any:
+        read.append(given[-1])
+        return file_of(*given)
+
+    monkeypatch.setattr(pictures, "file_of", counted)
+    small = [PicturePart("image_url", url=url(encoded(picture(1, 1))), detail=None, param=f"p{n}") for n in range(4)]
+    with pytest.raises(CallerError, match="`p3` is one picture too many: send 3 at most"):
+        await reader.read(small)
+    assert read == []
+    (await reader.read(small[:3])).release()
+    assert read == ["p0", "p1", "p2"]
 
 
 async def test_pictures_that_do_not_fit_the_context_are_refused(server: Running) -> None:
@@ -327,15 +386,54 @@ async def test_a_picture_that_the_template_leaves_out_is_refused(seeing: SeeingM
         assert held(running) == 0
 
 
-async def test_memory_for_pictures_is_bounded(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, _, _ = await post(server, CHAT, chat(part(FILE), TEXT))
-    assert status == 200
-    reader_of(server).take(pictures.MAX_HELD)
-    status, headers, answer = await post(server, CHAT, chat(part(FILE), TEXT))
-    assert status == 429
-    assert headers["retry-after"] == "1"
+async def test_memory_for_pictures_is_bounded_for_each_tenant(server: Running) -> None:
+    reader, body = reader_of(server), chat(part(FILE), TEXT)
+    tenant = {"x-headrace-tenant": "many"}
+    assert (await post(server, CHAT, body, **tenant))[0] == 200
+    reader.take("many", pictures.MAX_HELD // 2)
+    status, headers, answer = await post(server, CHAT, body, **tenant)
+    assert (status, headers["retry-after"]) == (429, "1")
     assert "pictures" in answer["error"]["message"]
-    reader_of(server).give(pictures.MAX_HELD)
+    assert (await post(server, CHAT, body, **{"x-headrace-tenant": "other"}))[0] == 200
+    reader.give("many", pictures.MAX_HELD // 2)
+    assert (await post(server, CHAT, body, **tenant))[0] == 200
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, pictures.MAX_HELD)), max_size=20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_tenant_takes_half_of_the_rest_at_most(reader: pictures.PictureReader, wishes: list[tuple[str, int]]) -> None:
+    held = Counter[str]()
+    for tenant, size in wishes:
+        others = held.total() - held[tenant]
+        fits = held[tenant] + size <= (pictures.MAX_HELD - others) // 2
+        with nullcontext() if fits else pytest.raises(CapacityError):
+            reader.take(tenant, size)
+        held[tenant] += size * fits
+        assert reader.held == held.total() <= pictures.MAX_HELD
+    for tenant, size in held.items():
+        reader.give(tenant, size)
+    assert reader.held == 0
+
+
+async def test_a_picture_takes_the_memory_of_its_tiles_once_it_is_cut(
+    reader: pictures.PictureReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[int]()
+    wide = [PicturePart("image_url", url=url(encoded(picture(100, 10))), detail=None, param="p")] * 2
+
+    async def inline(_: Any, __: int, function: Callable[..., Any], *given: Any) -> Any:
+        read.append(reader.held)
+        return function(*given)
+
+    monkeypatch.setattr(offload, "decode_file", inline)
+    request = await reader.read(wide)
+    tiles = [len(one.pixels) for one in request.tiles]
+    most = reader._tower.settings.tiles.most_tiles
+    assert tiles[0] < most
+    assert read == [2 * most * reader.tile_bytes, (most + tiles[0]) * reader.tile_bytes]
+    assert reader.held == sum(tiles) * reader.tile_bytes
+    request.release()
+    assert reader.held == 0
 
 
 async def test_a_client_that_leaves_gives_its_memory_back(server: Running) -> None:
@@ -363,10 +461,10 @@ async def test_a_client_that_leaves_while_its_picture_is_computed_gives_its_memo
     leaving = asyncio.create_task(post(server, CHAT, chat(part(FILE), TEXT)))
     staying = asyncio.create_task(post(server, CHAT, chat(part(FILE), TEXT, cache_salt="other")))
     await until(begun.is_set)
-    await until(lambda: held(server) == 2 * reader._most_bytes)
+    await until(lambda: held(server) == 2 * 7 * reader.tile_bytes)
     assert (await post(server, CHAT, chat(TEXT)))[0] == 200  # a text waits for no picture
     leaving.cancel()
-    await until(lambda: held(server) == reader._most_bytes)
+    await until(lambda: held(server) == 7 * reader.tile_bytes)
     gate.set()
     assert (await staying)[0] == 200
 
