@@ -155,7 +155,8 @@ async def test_the_old_version_stays_loaded_beside_its_successor(tmp_path: Path)
         async with asyncio.timeout(300):
             while (await infer(g, key, "2"))[0] != 200:
                 await asyncio.sleep(0.05)
-        assert {await infer(g, key) for _ in range(5)} <= {(200, "models:1"), (200, "models:2")}, REFUSED
+        answers = {await infer(g, key) for _ in range(5)}
+        assert answers <= {(200, "models:1"), (200, "models:2")}, (answers, REFUSED)
         await reload(g, models=configuration(models, source, to, ["models"])["models"])
         await done(g, key)
         assert await infer(g, key) == (200, "models:2")
