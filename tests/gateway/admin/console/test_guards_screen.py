@@ -17,7 +17,7 @@ GUARDS = [
         "name": "weak", "kind": "words", "words": ["far"], "action": "warn", "mode": "monitor",
         "exempt": {"roles": ["operator"]},
     },
-    {"name": "judged", "kind": "model", "model": "chat", "prompt": "Is it?", "on": ["prompt"], "on_error": "pass"},
+    {"name": "judged", "kind": "model", "model": "chat", "prompt": "Is it?", "on": ["prompt"], "mode": "monitor"},
 ]  # fmt: skip
 
 
