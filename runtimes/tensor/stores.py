@@ -199,10 +199,14 @@ class _Puller:
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
-        while line := await process.stdout.readline():
-            result = json.loads(line)
-            if (waiting := self._waiting.pop(result["address"], None)) is not None and not waiting.done():
-                waiting.set_result(result)
+        try:
+            while line := await process.stdout.readline():
+                result = json.loads(line)
+                if (waiting := self._waiting.pop(result["address"], None)) is not None and not waiting.done():
+                    waiting.set_result(result)
+        except (ValueError, KeyError, TypeError):  # no result, or a line beyond the reader's limit
+            log.exception("the process that pulls wrote something else than a result; it is started anew")
+            process.kill()
         status = await process.wait()
         left, self._waiting = self._waiting, {}
         for waiting in left.values():

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -78,3 +79,16 @@ async def test_an_unexpected_error_is_reported_and_the_pulls_begin_again(
     following.cancel()
     await asyncio.wait([following])
     await followed.aclose()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("line", ["no result", "[]", "{}", "x" * 100_000])
+async def test_a_line_that_is_no_result_ends_the_pull(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "junk.py").write_text(f"import time\nprint({line!r}, flush=True)\ntime.sleep(600)\n")
+    monkeypatch.setattr(stores, "_MODULE", "junk")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    puller = stores._Puller(stores.StoreOptions(tmp_path / "cache", 1 << 20, environment))
+    assert "has ended with status -9" in (await puller.pull("https://example.org/m.tar.gz"))["error"]
+    await puller.aclose()
