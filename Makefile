@@ -13,7 +13,7 @@ JOBS ?= $(shell cores=$(CORES); echo $$((cores < 4 ? cores + 1 : 4)))
 SHELF = $(BIN)/pytest -n $(JOBS) -p no:randomly --durations=10
 FAST = $(BIN)/pytest -n $(CORES) -m "not nightly" --shelf=plain
 
-.PHONY: accuracy-llm serve wheel test test-runtimes test-processes test-servers test-benchmarks test-all check format help protos screenshots vendor conformance bench-gateway bench-memory bench-picker bench-shadows bench-transports bench-workers bench-balancing bench-bus bench-tensor bench-llm bench-pipelines bench-batch simulate-experiments simulate-rollouts simulate-scaling simulate-internet soak-llm clean
+.PHONY: accuracy-llm serve wheel test test-runtimes test-processes test-servers test-benchmarks test-all check format help protos screenshots vendor pins conformance bench-gateway bench-memory bench-picker bench-shadows bench-transports bench-workers bench-balancing bench-bus bench-tensor bench-llm bench-pipelines bench-batch simulate-experiments simulate-rollouts simulate-scaling simulate-internet soak-llm clean
 
 help: ## print these lines
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -77,6 +77,10 @@ screenshots: $(VENV)/.dev
 # The console's JavaScript libraries, from npm.
 vendor: $(VENV)/.dev
 	$(BIN)/python -m tests.support.vendored
+
+# Try newer versions with `make clean test-all CONSTRAINTS=/dev/null`, then write them down.
+pins: $(VENV)/.dev ## write constraints.txt from the versions that are installed
+	$(BIN)/python -m tests.support.pinned
 
 # The descriptors of the published gRPC messages, from their .proto files.
 PROTOS := adapters/wire/protos
@@ -145,9 +149,11 @@ clean:
 
 # One lock, so that two targets started together do not install into each other.
 locked = exec 9> .venv.lock && flock 9 &&
-pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
+# The versions with which the tests passed: a newer release of a package changes nothing before constraints.txt does.
+CONSTRAINTS ?= constraints.txt
+pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) $(PIP_ARGS)
 # PyTorch takes minutes: its download shows a bar.
-shown = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS)
+shown = $(BIN)/python -m pip install --disable-pip-version-check --constraint $(CONSTRAINTS) $(PIP_ARGS)
 define install
 	@$(locked) { [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && $(pip) --editable '.$(1)'
 	@touch $@
@@ -157,15 +163,15 @@ endef
 NATIVE := $(wildcard adapters/native/*.[ch])
 
 # Without extras: `make serve` installs those that the configuration needs.
-$(VENV)/.serve: pyproject.toml $(NATIVE)
+$(VENV)/.serve: pyproject.toml $(CONSTRAINTS) $(NATIVE)
 	@echo "Installing Headrace into $(VENV) ..."
 	$(call install)
 
 # Enough for `make test`: no framework, no server.
-$(VENV)/.test: pyproject.toml $(NATIVE)
+$(VENV)/.test: pyproject.toml $(CONSTRAINTS) $(NATIVE)
 	@echo "Installing Headrace and the tools of its tests into $(VENV) (a minute the first time) ..."
 	$(call install,[test])
 
-$(VENV)/.dev: pyproject.toml $(NATIVE)
+$(VENV)/.dev: pyproject.toml $(CONSTRAINTS) $(NATIVE)
 	@echo "Installing Headrace and everything that all its tests need into $(VENV) (a few minutes the first time) ..."
 	$(call install,[dev])

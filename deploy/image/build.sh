@@ -16,7 +16,7 @@ trap 'rm -rf "$copy"' EXIT
 cd "$checkout"
 cp -R pyproject.toml README.md LICENSE config policies adapters runtimes gateway "$copy"
 # shellcheck disable=SC2086 # PIP_ARGS are several words
-"$prefix/bin/pip" install --disable-pip-version-check --no-cache-dir --constraint deploy/image/constraints.txt \
+"$prefix/bin/pip" install --disable-pip-version-check --no-cache-dir --constraint constraints.txt \
   ${PIP_ARGS:-} "$copy${extras:+[$extras]}"
 # What is in the image, for scanners and bills of materials.
 "$prefix/bin/pip" list --disable-pip-version-check --format json > "$prefix/packages.json"

@@ -75,7 +75,8 @@ def message_fields(request: ChatRequest, model: str | None, max_tokens: int | No
         body["stop_sequences"] = stops
     if user := field(fields, "user", _string) or field(fields, "safety_identifier", _string):
         body["metadata"] = {"user_id": bounds.user(user, _MAX_USER)}
-    if (tier := _TIERS.get(field(fields, "service_tier", _string) or "")) is not None:
+    given = field(fields, "service_tier", _string)
+    if (tier := _TIERS.get(given or "")) is not None:
         body["service_tier"] = tier
     if tools := tools_of(fields, ignored):
         body["tools"] = tools

@@ -67,7 +67,8 @@ def _tools(
     """The tools that the client runs. A tool of another type belongs to its own servers and models: it is left out, and
     reported by its type. Raises `CallerError`."""
     tools = list[T]()
-    for i, raw in enumerate(field(fields, "tools", _list) or ()):
+    given = field(fields, "tools", _list)
+    for i, raw in enumerate(given or ()):
         try:
             kind = _kind.decode(raw).type
             if kind is None or kind in kinds:

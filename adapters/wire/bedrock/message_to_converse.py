@@ -226,7 +226,8 @@ def _tools(native: Fields, family: Family, more: Object, ignored: IgnoredFields)
     if choice is not None and choice.type == "none":
         return {}
     entries = list[Object]()
-    for i, raw in enumerate(field(native, "tools", _raw_list) or ()):
+    given = field(native, "tools", _raw_list)
+    for i, raw in enumerate(given or ()):
         try:
             kind = _kind.decode(raw).type
             if kind is None or kind == "custom":

@@ -56,7 +56,8 @@ def decode_embeddings(body: bytes, model: str, *, several: bool) -> EmbeddingReq
     """`:embedContent` and `:batchEmbedContents`. Raises `CallerError` that names the field at fault."""
     fields = _opened(body)
     each = (field(fields, "requests", _embeddings, required=True) or []) if several else [fields]
-    each = [{**one, **(field(one, "embedContentConfig", _object) or {})} for one in each]  # Vertex AI's place
+    configurations = [field(one, "embedContentConfig", _object) for one in each]  # Vertex AI's place
+    each = [{**one, **(given or {})} for one, given in zip(each, configurations, strict=True)]
     first, texts = each[0], list[str]()
     for one in each:
         content = field(one, "content", _content, required=True)
@@ -73,7 +74,8 @@ def decode_prediction(body: bytes, model: str) -> EmbeddingRequest:
     """`:predict`, Vertex AI's call for embeddings. Raises `CallerError` that names the field at fault."""
     fields = _opened(body)
     each = field(fields, "instances", _instances, required=True) or []
-    texts = [field(one, "content", _string, required=True) or "" for one in each]
+    given = [field(one, "content", _string, required=True) for one in each]
+    texts = [text or "" for text in given]
     if any(one.get("taskType") != each[0].get("taskType") for one in each):
         raise CallerError("`instances` must have one `task_type`.", param="instances")
     parameters = field(fields, "parameters", _object) or {}

@@ -95,7 +95,8 @@ def _functions(fields: Fields, ignored: IgnoredFields) -> list[TranslatedTool]:
         return tools
     with suppress(*decoding.MALFORMED_JSON):
         return _all_functions(fields["tools"]) or tools  # most lists have functions alone
-    for i, raw in enumerate(field(fields, "tools", _list) or ()):
+    given = field(fields, "tools", _list)
+    for i, raw in enumerate(given or ()):
         try:
             kind = _kind(raw).type
             if kind not in (None, "function"):

@@ -130,11 +130,13 @@ def _request(kind: type[G], fields: Fields, prompt: Raw, size: int) -> G:
     model = _field(fields, "model", _string, required=True)
     fields["model"] = fields.pop("model")  # last: a case-insensitive server uses the last of `Model` and `model`
     view = memoryview(prompt)
+    stream = _field(fields, "stream", _optional_bool) if "stream" in fields else False
+    usage = _field(options, "include_usage", _optional_bool) if "include_usage" in options else False
     return kind(
         model=model or "",
         payload=OpenAIPayload(fields=fields),
-        stream=("stream" in fields and _field(fields, "stream", _optional_bool)) or False,
-        include_usage=("include_usage" in options and _field(options, "include_usage", _optional_bool)) or False,
+        stream=stream or False,
+        include_usage=usage or False,
         prompt_tokens=len(view) // BYTES_PER_TOKEN + 1,
         max_tokens=max_tokens(fields),
         n=choices(fields) if "n" in fields else 1,

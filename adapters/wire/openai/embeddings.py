@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
+from adapters.wire.body import FieldDecoder
 
 MAX_INPUTS = 2048
 T = TypeVar("T")
@@ -54,8 +55,8 @@ def decode(fields: dict[str, Raw]) -> EmbeddingFields:
     if not inputs or not all(inputs):
         raise CallerError("`input` is empty, or has an empty entry.", param="input")
     format_ = _field(fields, "encoding_format", _format)
-    model = _field(fields, "model", _model) or ""
-    return EmbeddingFields(model, inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
+    model = _field(fields, "model", _model)
+    return EmbeddingFields(model or "", inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
 
 
 def _inputs(raw: Raw) -> Inputs:
@@ -72,7 +73,7 @@ def _inputs(raw: Raw) -> Inputs:
     raise CallerError("`input` must be a text, a list of texts, or tokens as whole numbers.", param="input")
 
 
-def _field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T | None]") -> T | None:
+def _field(fields: dict[str, Raw], name: str, decoder: FieldDecoder[T]) -> T | None:
     try:
         return decoder.decode(fields[name]) if name in fields else None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
