@@ -25,14 +25,21 @@ class RefusalKey(NamedTuple):
     model: str
     """The model's name as the server receives it."""
     tenant: str
+    version: str = ""
+    """The version that the request names: while one is loading, the others answer."""
+
+    @property
+    def named(self) -> str:
+        """The model, with its version if the request names one."""
+        return f"{self.model}/{self.version}" if self.version else self.model
 
 
 NO_SUBJECT = RefusalKey("", "")
 
 
 def subject_of(request: ModelRequest, call: Call) -> RefusalKey:
-    """The model and the tenant of a request."""
-    return RefusalKey(request.model, call.tenant)
+    """The model, its version and the tenant of a request."""
+    return RefusalKey(request.model, call.tenant, request.version)
 
 
 class WaitingRequests(Protocol):
@@ -145,8 +152,8 @@ class Endpoint:
         """The share that is left of the provider's quota for a model; 1 if none is known."""
         return 1.0
 
-    def _key(self, subject: RefusalKey) -> RefusalKey:
-        return subject if self.several else RefusalKey("", subject.tenant)
+    def _key(self, subject: RefusalKey) -> tuple[str, str]:
+        return subject.named if self.several else subject.version, subject.tenant
 
     def next_change(self, now: float) -> float:
         """Seconds until time alone changes the result of `allows` or `rests` for any request; 0 if it changes

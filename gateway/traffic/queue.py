@@ -13,7 +13,7 @@ from config.schema.config import Priority, QueueConfig, TenantConfig
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic import spans
 from gateway.traffic.cold import ColdStart
-from gateway.traffic.endpoint import Endpoint, RefusalKey, subject_of
+from gateway.traffic.endpoint import Endpoint, subject_of
 from policies.queueing import BATCH, HIGH, LOW, NORMAL, DrainRate, FairQueue, Ticket, work
 
 PRIORITY_HEADER = "x-headrace-priority"
@@ -59,7 +59,8 @@ class QueuedRequest(Ticket):
     __slots__ = ("call", "end", "endpoint", "request", "turn")
 
     def __init__(self, request: ModelRequest, call: Call, band: int, due: float) -> None:
-        super().__init__(call.tenant, band, due, work(request.prompt_tokens, 0, request.rows), request.model)
+        named = subject_of(request, call).named
+        super().__init__(call.tenant, band, due, work(request.prompt_tokens, 0, request.rows), named)
         self.request = request
         self.call = call
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -238,7 +239,7 @@ class PoolQueue:
     def _hand_out(self) -> bool:
         """Assign free slots to the next requests. Returns whether any was assigned."""
         now, line, handed = self._clock(), self.line, False
-        resting: set[RefusalKey] = set()
+        resting: set[tuple[str, str]] = set()
         while line.waits(resting):
             waiter = line.next(resting)
             if waiter.turn.done():  # its client has just left
@@ -255,7 +256,8 @@ class PoolQueue:
             if endpoint is None:
                 if not self.places.has_room(now):
                     break
-                resting.add(subject_of(waiter.request, waiter.call))  # another request may use the slot
+                subject = subject_of(waiter.request, waiter.call)
+                resting.add((subject.named, subject.tenant))  # another request may use the slot
                 continue
             line.serve(waiter)
             waiter.endpoint = endpoint

@@ -14,7 +14,7 @@ from config.schema.config import QueueConfig, TenantConfig
 from gateway.traffic.endpoint import ACCOUNT_REST
 from gateway.traffic.pool import Pool
 from tests.support.deterministic import START
-from tests.support.gateways import chat
+from tests.support.gateways import chat, infer
 from tests.support.pools import FOREVER, pool
 
 
@@ -152,6 +152,52 @@ async def test_a_limit_of_one_model_stops_no_other_model_for_any_tenant(scope: S
     fake.tenants.clear()
     assert await send(one, "a") is None
     assert not one.endpoints[0].refusals.held
+
+
+class Loading(FakeAdapter):
+    """Refuses the versions of a model that are not loaded, as a server that is busy does."""
+
+    def __init__(self, *versions: str, latency: float = 0.0) -> None:
+        super().__init__(Script(latency=latency))
+        self.versions = set(versions)
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        if request.version in self.versions:
+            raise CapacityError("loading", retry_after=5.0)
+        return await super().call(request, call)
+
+
+async def ask(at: Pool, version: str, tenant: str = "a") -> InferenceError | None:
+    try:
+        answer = await at.call(infer("chat", version=version), Call(FOREVER, tenant=tenant))
+        assert answer.body is not None or [piece async for piece in answer]
+    except InferenceError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("several", [False, True])
+async def test_a_version_that_is_refused_stops_no_other_version(several: bool) -> None:
+    one = pool(Loading("2"), tenants=TENANTS)
+    one.endpoints[0].several = several
+    for tenant in "ab":
+        assert isinstance(await ask(one, "2", tenant), CapacityError)
+    assert isinstance(await ask(one, "2"), Resting)
+    assert [await ask(one, version) for version in ("1", "", "3")] == [None] * 3
+    assert isinstance(await ask(one, "2"), Resting)  # an answer of another version proves nothing about this one
+
+
+async def test_a_request_for_a_version_that_is_refused_holds_no_request_for_another_in_the_queue() -> None:
+    loading = Loading("2", latency=1.0)
+    one = pool(loading, queue=QUEUE, max_in_flight=1, tenants=TENANTS)
+    assert isinstance(await ask(one, "2"), CapacityError)
+    waiting = [asyncio.create_task(ask(one, "2")) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    began = asyncio.get_running_loop().time()
+    assert await asyncio.gather(*[ask(one, "1") for _ in range(3)]) == [None] * 3
+    assert asyncio.get_running_loop().time() - began < 3.5
+    loading.versions.clear()
+    assert await asyncio.gather(*waiting) == [None] * 2
 
 
 async def test_several_models_that_are_refused_rest_the_endpoint() -> None:
