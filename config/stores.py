@@ -10,7 +10,8 @@ from typing import Final, Literal, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 _ARCHIVES: Final[Mapping[str, Literal["tar", "zip"]]] = {
-    ".tar.gz": "tar", ".tgz": "tar", ".tar.bz2": "tar", ".tar.xz": "tar", ".tar": "tar", ".zip": "zip",
+    ".tar.gz": "tar", ".tgz": "tar", ".tar.bz2": "tar", ".tar.xz": "tar", ".tar.zst": "tar", ".tar": "tar",
+    ".zip": "zip",
 }  # fmt: skip
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _BUCKETS: Final = ("s3", "gs", "az")

@@ -11,6 +11,7 @@ places.py     the source of an address
 pull.py       objects → files of the cache → a view: a folder with the files of one revision
 transfer.py   one object: resumed, verified
 unpacking.py  archives, which are somebody else's data
+zstandard_file.py   those that zstd compresses, in bounded steps
 cache.py      files by content, within a bound; views, replaced in one step
 __main__.py   the process that pulls, for a server whose event loop must not wait
 

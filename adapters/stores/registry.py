@@ -131,11 +131,9 @@ def _chosen(index: Mapping[str, Any], label: str) -> str:
 def _item(layer: Mapping[str, Any]) -> StoredObject:
     """A layer by its digest. Raises `StoreError`, and the errors of another form."""
     kind, digest = str(layer["mediaType"]), checked_sha256(layer["digest"])
-    if kind.endswith("zstd"):
-        raise StoreError(f"the layer {digest[:19]} is compressed by zstd: build the image with gzip")
     archive: Literal["", "tar", "layer"] = "layer" if _IMAGE_LAYER.fullmatch(kind) else ""
     path = str((layer.get("annotations") or {}).get(_TITLE) or "")
-    if not archive and (".tar" in kind or path.endswith((".tar", ".tar.gz", ".tgz"))):
+    if not archive and (".tar" in kind or path.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst"))):
         return StoredObject("", digest, digest, int(layer["size"]), digest, "tar")
     if not archive and not path:
         raise StoreError(f"the layer {digest[:19]} of the type {kind[:80]!r} has no name")

@@ -13,10 +13,11 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final, cast
 
+from adapters.stores import zstandard_file
 from adapters.stores.cache import CachedFile, CacheRoom, StoreCache
 from adapters.stores.layers import OPAQUE, WHITEOUT
 from adapters.stores.source import MAX_FILES, StoredObject, StoreError, checked_path
@@ -29,6 +30,13 @@ LAYER_FOLDER: Final = "models/"
 _ALL_OF_LAYERS: Final = frozenset((OPAQUE, f"{WHITEOUT}{LAYER_FOLDER.rstrip('/')}"))
 """Whiteouts beside the folder, which remove all of it."""
 _CHUNK: Final = 1 << 20
+_COMPRESSIONS: Final[tuple[tuple[bytes, Callable[[Path], object]], ...]] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ\0", lzma.open),
+    (b"\x28\xb5\x2f\xfd", zstandard_file.opened),
+)
+"""How a compressed file begins."""
 _MALFORMED = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError,
     NotImplementedError,
@@ -102,7 +110,7 @@ class _Counted:
 def _decompressed(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         start = file.read(6)
-    for magic, opened in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
+    for magic, opened in _COMPRESSIONS:
         if start.startswith(magic):
             return cast("IO[bytes]", opened(path))
     return path.open("rb")

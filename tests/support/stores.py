@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 
+import zstandard
 from aiohttp import web
 
 from adapters.stores.source import Changed, Interrupted, StoredObject
@@ -23,6 +24,12 @@ def tar_of(files: Mapping[str, bytes], mode: str = "gz") -> bytes:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return target.getvalue()
+
+
+def zstd_of(content: bytes, frame: int = 10_000) -> bytes:
+    """The content in frames of so many bytes, with one that readers skip behind them, as `zstd:chunked` has it."""
+    packed = [zstandard.compress(content[at : at + frame]) for at in range(0, len(content), frame)]
+    return b"".join(packed) + b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"index"
 
 
 def zip_of(files: Mapping[str, bytes]) -> bytes:

@@ -1,9 +1,11 @@
 """Objects are pulled into views: resumed, verified, bounded, and replaced in one step."""
 
+import contextlib
 import hashlib
 import io
 import stat
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,14 +13,16 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.stores import zstandard_file
 from adapters.stores.cache import CacheRoom, StoreCache, use
 from adapters.stores.pull import Puller
 from adapters.stores.source import StoredObject, StoreError, checked_path
 from adapters.stores.transfer import fetch
-from tests.support.stores import ObjectsInMemory, tar_of, zip_of
+from tests.support.stores import ObjectsInMemory, tar_of, zip_of, zstd_of
 
 pytestmark = pytest.mark.realtime
 FILES = {"m/1/weights.bin": b"w" * 5000, "m/model.yaml": b"backend: python\n"}
@@ -152,7 +156,11 @@ async def test_a_view_in_use_is_not_removed(tmp_path: Path) -> None:
     assert use(first) is None
 
 
-@pytest.mark.parametrize(("kind", "made"), [("tar", tar_of), ("zip", zip_of)])
+def zstd_tar_of(files: dict[str, bytes]) -> bytes:
+    return zstd_of(tar_of(files, ""))
+
+
+@pytest.mark.parametrize(("kind", "made"), [("tar", tar_of), ("tar", zstd_tar_of), ("zip", zip_of)])
 async def test_an_archive_is_unpacked(cache: StoreCache, kind: str, made: Callable[[dict[str, bytes]], bytes]) -> None:
     place = ObjectsInMemory()
     place.archive("a", made({**FILES, "./n/1/x": b"x"}), kind)
@@ -191,6 +199,8 @@ def zipped_link() -> bytes:
         ("zip", zipped_link()),
         ("tar", tar_of({"m": bytes(3 << 20)})),
         ("tar", tar_of(FILES)[:-40]),
+        ("tar", zstandard.compress(tar_of(FILES, ""))[:-4]),
+        ("tar", zstandard.compress(tar_of(FILES, "")) + b"no frame"),
         ("tar", b"no archive"),
         ("zip", b"no archive"),
         ("tar", b""),
@@ -210,9 +220,25 @@ async def test_an_archive_that_grows_beyond_any_reason_is_refused(
 ) -> None:
     monkeypatch.setattr("adapters.stores.unpacking.FREE_BYTES", 1000)
     place = ObjectsInMemory()
-    place.archive("a", tar_of({"m": bytes(800_000)}), "tar")
-    with pytest.raises(StoreError, match="when it is unpacked"):
-        await Puller("p", place, cache).pull()
+    for made in (tar_of, zstd_tar_of):
+        place.archive("a", made({"m": bytes(8_000_000)}), "tar")
+        with pytest.raises(StoreError, match="when it is unpacked"):
+            await Puller("p", place, cache).pull()
+
+
+@given(content=st.binary(max_size=5000), frame=st.integers(1, 5000), cut=st.integers(0, 5000), sizes=st.data())
+def test_zstd_gives_all_bytes_or_an_error(content: bytes, frame: int, cut: int, sizes: st.DataObject) -> None:
+    """However many frames there are, and wherever they end."""
+    packed = zstd_of(content, frame)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(packed[: len(packed) - cut] if cut < len(packed) else packed)
+        file.flush()
+        read = bytearray()
+        with zstandard_file.opened(Path(file.name)) as stream, contextlib.suppress(EOFError):
+            while piece := stream.read(sizes.draw(st.integers(1, 3000))):
+                read += piece
+        assert content.startswith(read)
+        assert cut or bytes(read) == content
 
 
 async def test_archives_that_change_again_and_again_replace_their_old_files_in_the_cache(tmp_path: Path) -> None:

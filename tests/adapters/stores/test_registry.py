@@ -14,6 +14,7 @@ from adapters.stores.pull import Pulled, Puller
 from adapters.stores.source import StoreError
 from config.stores import address_of
 from tests.support.registries import LAYER, digest_of, layer_of, manifest_of
+from tests.support.stores import tar_of, zstd_of
 
 pytestmark = pytest.mark.realtime
 LOGIN = base64.b64encode(b"user:password").decode()
@@ -143,6 +144,13 @@ async def test_whiteouts_of_other_folders_remove_no_model(stub: StubRegistry, tm
     assert ((await pulled(stub, tmp_path)).view / "1/w").read_bytes() == b"w"
 
 
+async def test_a_layer_may_be_compressed_by_zstd(stub: StubRegistry, tmp_path: Path) -> None:
+    layer = zstd_of(tar_of({"models/1/w": b"w" * 100_000}, ""))
+    stub.manifest, blobs = manifest_of([layer], kind=LAYER.replace("gzip", "zstd"))
+    stub.blobs = {digest_of(blob): blob for blob in blobs}
+    assert ((await pulled(stub, tmp_path)).view / "1/w").read_bytes() == b"w" * 100_000
+
+
 @pytest.mark.parametrize(
     "manifest",
     [
@@ -152,7 +160,6 @@ async def test_whiteouts_of_other_folders_remove_no_model(stub: StubRegistry, tm
         b'{"layers": 3}',
         b'{"layers": [{}]}',
         json.dumps({"layers": [{"mediaType": LAYER, "digest": "md5:1", "size": 1}]}).encode(),
-        json.dumps({"layers": [{"mediaType": "x+zstd", "digest": f"sha256:{'0' * 64}", "size": 1}]}).encode(),
         json.dumps({"layers": [{"mediaType": "x", "digest": f"sha256:{'0' * 64}", "size": 1}]}).encode(),
         json.dumps({"manifests": []}).encode(),
         json.dumps({"manifests": [{"digest": "x"}]}).encode(),
