@@ -13,8 +13,8 @@ from runtimes.tensor.api.shared_memory import SharedMemory
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.models.manager import ModelManager
+from runtimes.tensor.models.overrides import Override
 from runtimes.tensor.models.records import VersionRecord
-from runtimes.tensor.models.repository import Override
 
 
 class Control:

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from adapters.tensors import Inference, Inferred
-from runtimes.tensor.models.repository import Override
+from runtimes.tensor.models.overrides import Override
 from runtimes.tensor.models.served_model import Calls
 from runtimes.tensor.requests.custom_metrics import CustomMetrics
 

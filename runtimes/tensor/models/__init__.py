@@ -11,5 +11,6 @@ served_model.py    one version in service, its users, and the interface of its s
 members.py         the models of an ensemble's steps; dependents.py: ensembles that models are part of
 archives.py        archives of models, unpacked within bounds
 manifest.py        the digests that a version's files must have
-repository.py      the folders, their digests, and the files of a load request; poller.py: follows changes
+repository.py      the folders and their digests; poller.py: follows changes
+overrides.py       the files of a load request
 """

@@ -15,7 +15,8 @@ from typing import Final
 
 from adapters.process import TemporaryFolder
 from runtimes.tensor.configuration.torchserve_store import ZIP_ERRORS, check_method
-from runtimes.tensor.models.repository import CONFIGURATIONS, ModelFolder, RepositoryError, adopt, remove
+from runtimes.tensor.models.overrides import adopt, remove
+from runtimes.tensor.models.repository import CONFIGURATIONS, ModelFolder, RepositoryError
 
 MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 64 << 30

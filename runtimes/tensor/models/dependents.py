@@ -14,8 +14,8 @@ from typing import Protocol
 from adapters.errors import InferenceError
 from config.graph import cycle
 from runtimes.tensor.models.loading import SourceError
+from runtimes.tensor.models.overrides import Override
 from runtimes.tensor.models.records import ModelTable, Source
-from runtimes.tensor.models.repository import Override
 
 
 class Loads(Protocol):

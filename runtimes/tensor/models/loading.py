@@ -23,16 +23,9 @@ from runtimes.tensor.models import manifest, members, probe
 from runtimes.tensor.models.archives import unpacked
 from runtimes.tensor.models.card import make_card
 from runtimes.tensor.models.members import Describe
+from runtimes.tensor.models.overrides import Override, remove, unpack
 from runtimes.tensor.models.records import Source
-from runtimes.tensor.models.repository import (
-    ModelFolder,
-    Override,
-    Repository,
-    RepositoryError,
-    check_name,
-    remove,
-    unpack,
-)
+from runtimes.tensor.models.repository import ModelFolder, Repository, RepositoryError, check_name
 from runtimes.tensor.models.served_model import ModelScheduler, ServedModel
 from runtimes.tensor.models.warmup import warm_up
 from runtimes.tensor.scheduling.clock import clock

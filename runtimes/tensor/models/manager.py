@@ -24,9 +24,10 @@ from adapters.wire.oip.bodies import IndexEntry
 from runtimes.tensor.configuration.model_config import MissingVersion
 from runtimes.tensor.models.dependents import Dependents
 from runtimes.tensor.models.loading import Loader, Parts, SourceError, read_source
+from runtimes.tensor.models.overrides import Override
 from runtimes.tensor.models.poller import Poller
 from runtimes.tensor.models.records import ModelRecord, ModelTable, VersionRecord, not_ready, unavailable
-from runtimes.tensor.models.repository import Listing, Override, Repository, RepositoryError
+from runtimes.tensor.models.repository import Listing, Repository, RepositoryError
 from runtimes.tensor.models.rotation import Rotation
 from runtimes.tensor.models.served_model import ServedModel
 

@@ -13,7 +13,8 @@ from adapters.errors import NotFound, Unavailable
 from adapters.wire.decoding import whole_number
 from adapters.wire.oip.bodies import IndexEntry
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.models.repository import ModelFolder, remove
+from runtimes.tensor.models.overrides import remove
+from runtimes.tensor.models.repository import ModelFolder
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.statistics import ModelStatistics
 

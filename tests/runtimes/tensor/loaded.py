@@ -12,7 +12,8 @@ from runtimes.tensor.datatypes import datatype_of
 from runtimes.tensor.instances import placement
 from runtimes.tensor.interfaces import Array
 from runtimes.tensor.models.loading import Loader, Parts, read_source
-from runtimes.tensor.models.repository import Override, Repository
+from runtimes.tensor.models.overrides import Override
+from runtimes.tensor.models.repository import Repository
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.schedulers import make_scheduler
 from runtimes.tensor.statistics import ModelStatistics

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtimes.tensor.models.archives import unpacked
-from runtimes.tensor.models.repository import Repository, RepositoryError, remove
+from runtimes.tensor.models.overrides import remove
+from runtimes.tensor.models.repository import Repository, RepositoryError
 
 MANIFEST = {"model": {"modelName": "m", "handler": "h.py"}}
 

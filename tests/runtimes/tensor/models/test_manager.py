@@ -13,7 +13,8 @@ import pytest
 
 from adapters.errors import CallerError, NotFound, Unavailable
 from runtimes.tensor.models.manager import ModelManager
-from runtimes.tensor.models.repository import Override, RepositoryError, unpack
+from runtimes.tensor.models.overrides import Override, unpack
+from runtimes.tensor.models.repository import RepositoryError
 from tests.runtimes.tensor.workshop import CONFIG, WARMED, Workshop, manager_of, managing, put, scheduler_of, used
 from tests.support.conditions import until
 
@@ -478,7 +479,7 @@ def test_nor_is_it_written_where_the_check_of_names_is_wrong(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("runtimes.tensor.models.repository.check_files", lambda _: None)
+    monkeypatch.setattr("runtimes.tensor.models.overrides.check_files", lambda _: None)
     with pytest.raises(RepositoryError, match="is not a path of a model"):
         unpack("m", Override("{}", {name.replace("ABSOLUTE", str(tmp_path / OUTSIDE)): b"x"}))
     assert list(tmp_path.iterdir()) == []
