@@ -24,6 +24,8 @@ from runtimes.tensor.interfaces import Array, Device, Model, ModelLoadError
 
 FILENAMES: Final = ("model.skops", "model.joblib", "model.pkl")
 _LIBRARIES: Final = frozenset({"sklearn", "xgboost", "lightgbm", "catboost", "imblearn", "builtins"})
+CALL: Final = "__call__"
+"""The model itself, where it is a function of one array."""
 METHODS: Final = (
     "predict",
     "predict_proba",
@@ -41,8 +43,7 @@ class SklearnBackend:
         if config.inputs and config.outputs and (config.max_batch_size or config.batch):
             return config
         model = estimator(config, folder)
-        names = ("predict", "predict_proba") if callable(getattr(model, "predict", None)) else ("transform",)
-        methods = {name: getattr(model, name) for name in names if callable(getattr(model, name, None))}
+        methods = {name: _method(model, name) for name in _names(config, model)}
         features = getattr(model, "n_features_in_", -1)
         if features < 0 and not (config.inputs and config.outputs):
             raise ModelLoadError("the model does not have its number of features: write its inputs and outputs")
@@ -54,7 +55,8 @@ class SklearnBackend:
         if config.quantize:
             raise ModelLoadError("`quantize` is for networks: scikit-learn's models have none of their weights")
         model = estimator(config, folder)
-        methods = {spec.name: _method(model, spec.name) for spec in config.outputs}
+        is_called = config.parameters.get("methods") == CALL
+        methods = {spec.name: _method(model, CALL if is_called else spec.name) for spec in config.outputs}
         if _features(model):
             _frame()
         return TabularModel(config, methods, _features(model), partial(_table, model))
@@ -104,6 +106,15 @@ def _features(model: Any) -> Sequence[str]:
     return [str(name) for name in getattr(model, "feature_names_in_", ())]
 
 
+def _names(config: ModelConfig, model: Any) -> list[str]:
+    """The methods that are outputs: those of the parameter `methods`, or the usual ones that the model has."""
+    written = [name.strip() for name in config.parameters.get("methods", "").split(",") if name.strip()]
+    if unknown := [name for name in written if name not in (*METHODS, CALL)]:
+        raise ModelLoadError(f"parameter `methods` has `{unknown[0]}`: there are {', '.join((*METHODS, CALL))}")
+    usual = ("predict", "predict_proba") if callable(getattr(model, "predict", None)) else ("transform",)
+    return written or [name for name in usual if callable(getattr(model, name, None))]
+
+
 def _table(model: Any, columns: Sequence[Array]) -> Any:
     """The argument of the model's methods: a data frame for a model that was fitted on one, a list of texts for a
     model of texts, else an array. Raises `ModelLoadError` without pandas."""
@@ -133,6 +144,11 @@ def _of_frame(model: Any, run: Method) -> Method:
 
 def _method(model: Any, name: str) -> Method:
     """The method that computes an output; any other name is the prediction."""
+    if name == CALL:
+        if not callable(model):
+            raise ModelLoadError(f"a {type(model).__name__} cannot be called, as the parameter `methods` demands")
+        called: Method = model
+        return called
     if name in METHODS and not callable(getattr(model, name, None)):
         have = [one for one in METHODS if callable(getattr(model, one, None))]
         raise ModelLoadError(f"a {type(model).__name__} has no `{name}`: it has {', '.join(have) or 'none'}")

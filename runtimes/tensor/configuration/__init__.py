@@ -8,7 +8,7 @@ message.py         Triton's message, read and written by the table, and its fiel
 triton.py          names of backends, and the parts of Triton's message that no row has
 pbtxt.py           the text of a `config.pbtxt`, with the line of each part
 model_yaml.py      a `model.yaml`, by the table, and its fields in a `config.pbtxt`
-foreign.py         folders of MLflow and MLServer
+foreign.py         folders of MLflow and MLServer; bentoml_store.py, bentoml_modules.py: those of BentoML
 model_lists.py     repositories with a list of models: tfserving_list.py, ovms_list.py,
                    torchserve_store.py; listed.py: what they share
 reading.py         a model's folder, with the files that its configuration names

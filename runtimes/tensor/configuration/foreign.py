@@ -78,12 +78,21 @@ def described(config: ModelConfig, version_folders: Sequence[Path]) -> Described
 
 def _described(path: Path, config: ModelConfig) -> Described:
     try:
-        made = (
-            _of_mlserver(path, config.name) if path.name == MLSERVER else Described(_of_mlflow(path, "", config.name))
-        )
+        made = _of_mlserver(path, config.name) if path.name == MLSERVER else Described(mlflow_config(path, config.name))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _refused(path, "is malformed") from None
     return made._replace(config=over(made.config, config))
+
+
+def mlflow_config(path: Path, name: str, below: str = "") -> ModelConfig:
+    """The configuration of an `MLmodel` file. `below` is its folder, from the folder of the version.
+
+    Blocks for the disk. Raises ConfigError.
+    """
+    try:
+        return _of_mlflow(path, below, name)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise _refused(path, "is malformed") from None
 
 
 def over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
@@ -99,6 +108,7 @@ def over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
         version_policy=read.version_policy if written.version_policy == VersionPolicy() else written.version_policy,
         version_labels={**read.version_labels, **written.version_labels},
         parameters={**read.parameters, **written.parameters},
+        batch=written.batch or ("" if written.max_batch_size else read.batch),
     )
 
 

@@ -82,7 +82,8 @@ def _listed(reading: Reading, folder: Path, listed: ListedFolder | None) -> Read
 
 
 def _read(folder: Path, name: str, version_folders: tuple[Path, ...], listed: ListedFolder | None) -> Reading:
-    written = [file for file in (PBTXT, YAML) if (folder / file).is_file()]
+    ours = (PBTXT,) if listed is not None and listed.is_alone else (PBTXT, YAML)
+    written = [file for file in ours if (folder / file).is_file()]
     if len(written) > 1:
         raise ConfigError([Problem(str(folder / YAML), None, "", f"is beside a {PBTXT}: keep one of them")])
     if written == [YAML]:

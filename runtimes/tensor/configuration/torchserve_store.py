@@ -18,7 +18,14 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from runtimes.tensor.configuration.listed import FolderList, ListedFolder, ListError, content_of
+from runtimes.tensor.configuration.listed import (
+    FolderList,
+    ListedFolder,
+    ListError,
+    content_of,
+    is_number,
+    numbered,
+)
 from runtimes.tensor.configuration.model_config import DynamicBatching, InstanceGroup, ModelConfig, VersionPolicy
 
 FILE: Final = "config.properties"
@@ -34,7 +41,6 @@ _SETTINGS: Final = {
     "asyncCommunication": False,
 }  # fmt: skip
 """Settings of a model that are refused unless they have no effect."""
-_WHOLE: Final = re.compile(r"[1-9][0-9]{0,17}")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 ZIP_ERRORS: Final = (
     zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError, zlib.error, struct.error
@@ -227,7 +233,7 @@ def _model(name: str, archives: list[Archive], configured: Mapping[str, Any], st
     if len(versions) != len(archives):
         raise ListError(f"two archives have the same version: {', '.join(one.path.name for one in archives)}")
     default = next((one for one, given in configured.items() if given.get("defaultVersion") is True), "")
-    numbers = _numbers(sorted(versions, key=lambda one: (one == default, _order(one))), default)
+    numbers = numbered(sorted(versions, key=lambda one: (one == default, _order(one))), default)
     newest = versions[max(numbers, key=lambda one: numbers[one])]
     batches = {_settings(versions[one], configured.get(one, {})) for one in versions}
     if len(batches) > 1:
@@ -242,7 +248,7 @@ def _model(name: str, archives: list[Archive], configured: Mapping[str, Any], st
         instance_groups=(InstanceGroup(count=workers),),
         execution_timeout=seconds,
         version_policy=VersionPolicy("all"),
-        version_labels={one: number for one, number in numbers.items() if not _WHOLE.fullmatch(one)},
+        version_labels={one: number for one, number in numbers.items() if not is_number(one)},
         parameters=parameters,
     )
     return ListedFolder(
@@ -252,20 +258,6 @@ def _model(name: str, archives: list[Archive], configured: Mapping[str, Any], st
 
 def _order(version: str) -> tuple[Any, ...]:
     return tuple((0, int(one), "") if _NUMBER.fullmatch(one) else (1, 0, one) for one in version.split("."))
-
-
-def _numbers(versions: list[str], default: str) -> dict[str, int]:
-    """The number of each version, in this order."""
-    if any(_WHOLE.fullmatch(one) for one in versions):
-        if not all(_WHOLE.fullmatch(one) for one in versions):
-            raise ListError(f"its versions are {', '.join(versions)}: write all as numbers, or none")
-        numbers = {one: int(one) for one in versions}
-        if default and numbers.get(default) != max(numbers.values()):
-            raise ListError(f"its default version is {default}: the default here is the highest")
-        return numbers
-    if odd := [one for one in versions if not re.fullmatch(r"[\w.-]+", one)]:
-        raise ListError(f"its version {odd[0]!r} is not made of letters, digits, points and dashes")
-    return {one: number for number, one in enumerate(versions, 1)}
 
 
 def _settings(archive: Archive, configured: Mapping[str, Any]) -> tuple[int, float, int, float]:

@@ -66,7 +66,7 @@ def _read(repository: Repository, name: str, override: Override | None) -> tuple
 
 def _of_repository(folder: ModelFolder, override: Override | None) -> tuple[Source, Reading]:
     digest = "" if override is None else override.digest
-    if folder.listed is None or not folder.listed.archives:
+    if folder.listed is None or not folder.listed.is_packed:
         reading = _reading(folder, override)
         return Source(folder, reading.config, digest), reading
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from runtimes.tensor.configuration import bentoml_store
 from runtimes.tensor.configuration.foreign import MARKERS, MODEL_SUFFIXES
-from runtimes.tensor.configuration.listed import FolderList, ListedFolder
+from runtimes.tensor.configuration.listed import FolderList, ListedFolder, ListError
 from runtimes.tensor.configuration.model_lists import list_of
 
 MAX_NAME = 255
@@ -122,9 +123,11 @@ class Repository:
                     continue
                 try:
                     if name in places:
-                        models[name] = _model(*places[name], name, root)
+                        models[name] = _model(*_described(*places[name], name), name, root)
                     else:
                         refused[name] = unfit[name]
+                except ListError as error:
+                    refused[name] = f"{name}: {_shown(str(error))}"
                 except OSError as error:
                     refused[name] = f"{name} cannot be read: {error.strerror}"
         return Listing(models, refused, is_whole)
@@ -139,7 +142,9 @@ class Repository:
             raise RepositoryError(f"there is no model {name} in the repository")
         ((root, place),) = folders.items()
         try:
-            return _model(*place, name, root)
+            return _model(*_described(*place, name), name, root)
+        except ListError as error:
+            raise RepositoryError(f"{name}: {_shown(str(error))}") from None
         except OSError as error:
             raise RepositoryError(f"{name} cannot be read: {error.strerror}") from None
 
@@ -169,6 +174,11 @@ _Place = tuple[Path, ListedFolder | None]
 """A model's folder, and what the list of its repository tells."""
 
 
+def _described(path: Path, listed: ListedFolder | None, name: str) -> _Place:
+    """The place with what files of BentoML in the folder tell. Raises `ListError` and OSError."""
+    return path, bentoml_store.listed(path, name) if listed is None else listed
+
+
 def _places(root: Root) -> tuple[Mapping[str, _Place], Mapping[str, str], bool]:
     """The models of one root, the reasons for those that its list has in vain, and whether its list can be read.
 
@@ -193,6 +203,8 @@ def _is_model(root: Root) -> bool:
     """Whether a pulled folder is a model itself: it has a configuration, a version or a model's file."""
     if not root.is_pulled or not root.model:
         return False
+    if (root.path / bentoml_store.LATEST).is_file():
+        return bentoml_store.has_versions(root.path)
     with os.scandir(root.path) as entries:
         return any(
             bool(_VERSION.fullmatch(entry.name))
@@ -244,7 +256,8 @@ def _model(path: Path, listed: ListedFolder | None, name: str, root: Root | None
     beside: list[Path] = []
     if listed is not None and listed.archives:
         versions |= listed.archives
-        beside += [path / file for file in CONFIGURATIONS if (path / file).is_file()]
+        if path.is_dir() and not listed.is_alone:
+            beside += [one for one in path.iterdir() if _is_ours(one.name) and one.is_file()]
     else:
         with os.scandir(path) as entries:
             for entry in entries:
