@@ -23,7 +23,8 @@ from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig
 from runtimes.llm.engine.classifier_loader import load_classifier
 from runtimes.llm.engine.encoder_loader import load_encoder
 from runtimes.llm.grammar.constraint import Grammars
-from runtimes.llm.model.embedding_config import EmbeddingConfig, PoolingName, embedding_config, is_encoder
+from runtimes.llm.model.embedding_config import EmbeddingConfig, PoolingName, embedding_config
+from runtimes.llm.model.encoder_config import is_encoder
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import StepAdapter
 from runtimes.llm.text.chat_template import ChatTemplate
@@ -34,6 +35,7 @@ from runtimes.llm.vision.settings import vision_settings
 from runtimes.llm.vision.tower import load_tower
 from runtimes.llm.weights.adapter_files import read_adapter
 from runtimes.llm.weights.classifier_files import TaskName, classifier_config
+from runtimes.llm.weights.dense_files import load_dense
 from runtimes.llm.weights.generation_config import sampling_defaults
 from runtimes.llm.weights.gguf_checkpoint import gguf_pooling
 from runtimes.llm.weights.loader import only_embeds, open_checkpoint
@@ -195,6 +197,7 @@ def load(options: ServiceOptions) -> LoadedModel:
         loaded_at=int(time.time()),
         fingerprint=_fingerprint(path, config),
         embedding=embedding,
+        dense=load_dense(path, embedding),
         answers=answers,
         classifier=classifier,
         grammars=Grammars.of(tokenizer, engine.vocab_size, engine.eos_token_ids) if answers else None,

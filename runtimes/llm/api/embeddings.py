@@ -1,6 +1,7 @@
 """`/v1/embeddings`: one vector for each text or list of tokens, in their order."""
 
 import asyncio
+import functools
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Generic, Literal, TypeVar
@@ -28,6 +29,8 @@ AT_ONCE = 32
 AT_A_TIME = 16 * 1024
 """Characters that are encoded before the loop runs other tasks."""
 _SMALLEST = 1e-12
+_PER_CHARACTER = 4096
+"""Products of a dense layer that take as long as the encoding of a character."""
 
 
 R = TypeVar("R")
@@ -164,11 +167,14 @@ class _Work(Generic[R]):
 
 
 async def body_of(
-    body: EmbeddingsBody, outputs: Sequence[TokenOutput], config: EmbeddingConfig, model: str, tokens: int
+    body: EmbeddingsBody, outputs: Sequence[TokenOutput], loaded: LoadedModel, model: str, tokens: int
 ) -> bytes:
     """The response. Raises `BackendError` for vectors that are not finite."""
     vectors = np.stack([output.pooled for output in outputs if output.pooled is not None])
-    exact = finished(vectors, config, body.dimensions)
+    if (dense := loaded.dense) is not None:
+        work = len(vectors) * dense.products // _PER_CHARACTER
+        vectors = await loaded.encoding.run(work, functools.partial(dense.applied, vectors))
+    exact = finished(vectors, loaded.embedding, body.dimensions)
     made = [Vector(vector.tobytes(), []) for vector in exact]
     return await offload.run(exact.nbytes, wire.encode, made, model=model, tokens=tokens, in_base64=body.base64)
 

@@ -211,7 +211,7 @@ class App:
                 adapter = lease.adapter
             outputs = await embeddings.pooled(texts, model, model.embedding.pooling, origin, self.metrics, adapter)
         tokens = sum(map(len, rows))
-        content = await embeddings.body_of(body, outputs, model.embedding, body.model or self.served_name, tokens)
+        content = await embeddings.body_of(body, outputs, model, body.model or self.served_name, tokens)
         return reported(Response(200, [JSON], content), hints)
 
     async def _tokenize(self, request: Request) -> Response:

@@ -21,6 +21,7 @@ from runtimes.llm.engine.async_engine import AsyncEngine, SamplingParams
 from runtimes.llm.engine.classifier_loader import Classifier
 from runtimes.llm.grammar.constraint import Compiled, Grammar, Grammars
 from runtimes.llm.grammar.think_rules import ThoughtRules
+from runtimes.llm.model.dense import DenseLayers
 from runtimes.llm.model.embedding_config import EmbeddingConfig
 from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sampling_params import BadWords, spelled
@@ -70,6 +71,8 @@ class LoadedModel:
     fingerprint: str
     embedding: EmbeddingConfig = _PLAIN
     """The computation of the model's vectors."""
+    dense: DenseLayers | None = None
+    """Layers between a text's vector and its client's."""
     answers: bool = True
     """Whether it generates text: encoders only embed."""
     classifier: Classifier | None = None

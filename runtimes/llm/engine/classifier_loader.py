@@ -11,15 +11,13 @@ from torch import Tensor
 from runtimes.llm.engine.encoder_loader import PREFIXES
 from runtimes.llm.model.classifier import ClassifierHead
 from runtimes.llm.model.classifier_config import ClassifierConfig
-from runtimes.llm.model.embedding_config import encoder_config
-from runtimes.llm.model.encoder_families import ENCODERS
 from runtimes.llm.model.matrix import unquantized
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.text.pairs import PairEncoder, YesNoPrompt
 from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.llm.weights.generation_config import json_file
-from runtimes.llm.weights.loader import check_weight, open_checkpoint
-from runtimes.llm.weights.tensor_files import TensorFiles, json_object
+from runtimes.llm.weights.loader import check_weight, hidden_size, open_checkpoint
+from runtimes.llm.weights.tensor_files import TensorFiles
 
 _WORDS = ("yes", "no")
 
@@ -40,7 +38,7 @@ def load_classifier(folder: Path, config: ClassifierConfig, tokenizer: Tokenizer
     pairs = PairEncoder(tokenizer, typed=_typed(folder))
     if config.yes_no:
         return Classifier(config, _yes_no_head(folder, config, tokenizer), pairs, YesNoPrompt(tokenizer))
-    files, raw = TensorFiles(folder), json_object(folder / "config.json")
+    files = TensorFiles(folder)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Tensor:
         stored = next((prefix + name for prefix in PREFIXES if prefix + name in files), name)
@@ -48,13 +46,7 @@ def load_classifier(folder: Path, config: ClassifierConfig, tokenizer: Tokenizer
         check_weight(stored, weight, shape)
         return weight.float()
 
-    return Classifier(config, ClassifierHead(config, _hidden_size(folder, raw), tensor), pairs)
-
-
-def _hidden_size(folder: Path, raw: dict[str, Any]) -> int:
-    if raw["model_type"] in ENCODERS:
-        return encoder_config(raw).hidden_size
-    return open_checkpoint(folder).config.hidden_size
+    return Classifier(config, ClassifierHead(config, hidden_size(folder), tensor), pairs)
 
 
 def _typed(folder: Path) -> bool:

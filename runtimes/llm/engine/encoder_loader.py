@@ -9,8 +9,9 @@ from runtimes.llm.engine.core import Engine, EngineConfig
 from runtimes.llm.engine.model_runner import Pooler
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.step_budget import SchedulerConfig
-from runtimes.llm.model.embedding_config import EmbeddingConfig, encoder_config
+from runtimes.llm.model.embedding_config import EmbeddingConfig
 from runtimes.llm.model.encoder import Encoder
+from runtimes.llm.model.encoder_config import encoder_config
 from runtimes.llm.model.encoder_families import ENCODERS, stored_in
 from runtimes.llm.model.matrix import Weight, WeightsName, held, moved
 from runtimes.llm.model.model_config import UnsupportedModel

@@ -1,8 +1,8 @@
 """The computation of a step in torch, which is the reference for the other executors.
 
 encoder.py           encoders, all in the manner of BERT
-embedding_config.py  the shape of an encoder, and how a model's vectors are made
-encoder_families.py  the families of encoders, one row for each
+encoder_config.py    the shape of an encoder; encoder_families.py: the families of encoders, one row for each
+embedding_config.py  how a model's vectors are made; dense.py: layers after a vector is pooled
 classifier.py        the head of a classifier; classifier_config.py: its shape
 llama.py             decoders, all in the manner of Llama; layers.py: a layer's weights
 lora.py              adapters of low rank, and what they add to a product

@@ -1,134 +1,45 @@
-"""The shape of an encoder, and the computation of a model's vectors, from the files of the model.
+"""The computation of a model's vectors, from the files of the model.
 
 Embedding models are published in the layout of sentence-transformers (https://sbert.net): modules.json lists the
 modules in their order. Without that file, vectors have length 1, as OpenAI's do.
 """
 
 import json
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
-from runtimes.llm.model.encoder_families import ENCODERS
-from runtimes.llm.model.model_config import Rope, UnsupportedModel
+from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Pooling
-
-_ACTIVATIONS = {
-    "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu",
-}  # fmt: skip
-# Encoders by the way that they are trained, which this engine computes nothing of.
-_OTHERS = frozenset({"albert", "deberta", "deberta-v2", "electra", "xlm-roberta-flash"})
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderConfig:
-    """The shape of an encoder. The defaults are BERT's.
-
-    The first token of a text is at `first_position` of `num_positions`, which have vectors if there are no `ropes`. Of
-    a layer's kind, `ropes` turn its queries and keys, and it attends to `windows` tokens on each side. Without
-    `pre_norms` norms are after attention and MLP, and their inputs. Scores have a bias by distance if there are
-    `buckets` of distances. A `gated` MLP is activation(gate) × up.
-    """
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_positions: int
-    first_position: int
-    num_types: int
-    layer_norm_eps: float
-    activation: str
-    ropes: tuple[Rope, ...] = ()
-    windows: tuple[int | None, ...] = (None,)
-    layer_kinds: tuple[int, ...] = ()
-    buckets: int = 0
-    pre_norms: bool = False
-    gated: bool = False
-    attention_bias: bool = True
-    up_bias: bool = True
-    down_bias: bool = True
-    norm_bias: bool = True
-
-    @property
-    def num_kv_heads(self) -> int:
-        return self.num_heads
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_heads
-
-    def kind(self, layer: int) -> int:
-        return self.layer_kinds[layer] if self.layer_kinds else 0
-
-    @property
-    def context_length(self) -> int:
-        """Tokens of the longest text."""
-        return self.num_positions - self.first_position
-
-
-def is_encoder(path: Path) -> bool:
-    """Whether the model at `path` only embeds texts. Raises UnsupportedModel for an encoder of no family that is
-    supported."""
-    kind = _kind(path)
-    if kind in _OTHERS:
-        raise UnsupportedModel(
-            f"architecture {kind!r} is not supported; of encoders these are: {', '.join(sorted(ENCODERS))}. A"
-            " server that supports it can be started with `kind: vllm`"
-        )
-    return kind in ENCODERS
-
-
-def encoder_config(raw: dict[str, Any]) -> EncoderConfig:
-    """Raises UnsupportedModel that names the missing feature."""
-    family = ENCODERS[raw["model_type"]]
-    raw = copy(raw)  # whose error for a missing field names the file
-    raw.update({own: raw[stored] for own, stored in family.keys.items() if stored in raw})
-    features = family.features(raw)
-    if not features.get("ropes") and raw.get("position_embedding_type", "absolute") != "absolute":
-        raise UnsupportedModel(f"position_embedding_type {raw['position_embedding_type']!r} is not supported")
-    if raw.get("is_decoder"):
-        raise UnsupportedModel("is_decoder is not supported: a model of BERT's family only encodes here")
-    activation = _ACTIVATIONS.get(raw.get("hidden_act", "gelu"))
-    if activation is None:
-        raise UnsupportedModel(
-            f"hidden_act {raw['hidden_act']!r} is not supported; these are: {', '.join(_ACTIVATIONS)}"
-        )
-    if raw["hidden_size"] % raw["num_attention_heads"]:
-        raise UnsupportedModel("hidden_size is no multiple of num_attention_heads")
-    described: dict[str, Any] = {
-        "vocab_size": raw["vocab_size"],
-        "hidden_size": raw["hidden_size"],
-        "intermediate_size": raw["intermediate_size"],
-        "num_layers": raw["num_hidden_layers"],
-        "num_heads": raw["num_attention_heads"],
-        "num_positions": raw["max_position_embeddings"],
-        "first_position": 0,
-        "num_types": raw.get("type_vocab_size", 2),
-        "layer_norm_eps": raw.get("layer_norm_eps", 1e-12),
-        "activation": activation,
-    }
-    return EncoderConfig(**described | features)
-
-
-def _kind(path: Path) -> str | None:
-    file = path / "config.json"
-    if not file.is_file():
-        return None
-    try:
-        raw = json.loads(file.read_bytes())
-    except ValueError:
-        return None  # the loader of the model reports the defect
-    return raw.get("model_type") if isinstance(raw, dict) else None
-
 
 PoolingName = Literal["auto", "mean", "last", "cls"]
 _POOLINGS: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "last",
     "cls": "cls", "mean": "mean", "lasttoken": "last",
 }  # fmt: skip
+
+
+_OURS = ("Transformer", "Pooling", "Dense", "Normalize")
+"""The modules that are computed, in their only order; there may be several dense layers."""
+_PACKAGE = "sentence_transformers."
+_DENSE_FIELDS = {
+    "in_features", "out_features", "bias", "activation_function", "module_input_name", "module_output_name",
+}  # fmt: skip
+_POOLING_FIELDS = {"word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt"}
+_MOST_FEATURES = 1 << 20
+_DENSE_ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
+_ADVICE = "A server that supports it can be started with `kind: vllm`"
+
+
+@dataclass(frozen=True, slots=True)
+class DenseLayout:
+    """A layer after pooling: activation(weight [outputs, inputs] × vector + bias). `name` is where its files are."""
+
+    name: str
+    inputs: int
+    outputs: int
+    biased: bool = False
+    activation: str = "Identity"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +53,8 @@ class EmbeddingConfig:
     max_length: int | None = None
     """Tokens of the longest text that the model was made for."""
     dimensions: frozenset[int] | Literal["any"] = frozenset()
+    dense: tuple[DenseLayout, ...] = ()
+    """Layers between pooling and normalization."""
 
     def may_cut_to(self, dimensions: int) -> bool:
         return self.dimensions == "any" or dimensions in self.dimensions
@@ -155,16 +68,15 @@ def embedding_config(
     Raises UnsupportedModel for unsupported modules.
     """
     own: Pooling = "mean" if encoder else "last"
-    normalize, prompt, settings = True, "", {}
+    normalize, prompt, settings, dense = True, "", dict[str, Any](), tuple[DenseLayout, ...]()
     if (path / "modules.json").is_file():
-        modules = {_type(module): path / Path(module["path"]).name for module in _list(path / "modules.json")}
-        if unknown := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
-            raise UnsupportedModel(
-                f"modules.json lists {min(unknown)}; supported are Transformer, Pooling and Normalize"
-            )
-        normalize, prompt = "Normalize" in modules, _prompt(path)
-        if "Pooling" in modules:
-            own = _pooling(_object(modules["Pooling"] / "config.json"), prompt)
+        modules = _modules(path / "modules.json")
+        kinds = [kind for kind, _ in modules]
+        normalize, prompt = "Normalize" in kinds, _prompt(path)
+        folders = [path / folder for kind, folder in modules if kind == "Pooling"]
+        if folders:
+            own = _pooling(_object(folders[0] / "config.json"), prompt)
+        dense = tuple(_dense(path / folder) for kind, folder in modules if kind == "Dense")
         settings = _object(path / "sentence_bert_config.json")
     return EmbeddingConfig(
         pooling=own if pooling == "auto" else pooling,
@@ -173,6 +85,7 @@ def embedding_config(
         lowercase=bool(settings.get("do_lower_case")),
         max_length=settings.get("max_seq_length"),
         dimensions="any" if matryoshka else _dimensions(path),
+        dense=dense,
     )
 
 
@@ -181,9 +94,46 @@ def module_types(file: Path) -> set[str]:
     return {_type(module) for module in _list(file)}
 
 
+def _modules(file: Path) -> list[tuple[str, str]]:
+    """Each module's class and folder. Raises UnsupportedModel for other modules, or another order."""
+    modules = [(_type(module), Path(str(module["path"])).name) for module in _list(file)]
+    kinds = [kind for kind, _ in modules]
+    if unknown := sorted({*kinds} - {*_OURS}):
+        raise UnsupportedModel(f"modules.json lists {unknown[0]}; supported are {', '.join(_OURS)}. {_ADVICE}")
+    if kinds != sorted(kinds, key=_OURS.index) or any(kinds.count(kind) > 1 for kind in _OURS if kind != "Dense"):
+        raise UnsupportedModel(f"modules.json lists {', '.join(kinds)}; the supported order is {', '.join(_OURS)}")
+    if "Dense" in kinds and "Pooling" not in kinds:
+        raise UnsupportedModel("modules.json lists Dense without Pooling: vectors of single tokens are not supported")
+    return modules
+
+
 def _type(module: dict[str, Any]) -> str:
-    """The class of a module, without its package, which differs between releases."""
-    return str(module["type"]).rpartition(".")[2]
+    """The class of a module; of sentence-transformers', without the modules around it, which differ between
+    releases."""
+    name = str(module["type"])
+    return name.rpartition(".")[2] if name.startswith(_PACKAGE) else name
+
+
+def _dense(folder: Path) -> DenseLayout:
+    settings = _object(folder / "config.json")
+    inputs, outputs = settings.get("in_features"), settings.get("out_features")
+    if not (_is_size(inputs) and _is_size(outputs)):
+        raise UnsupportedModel(f"{folder.name}/config.json has no in_features and out_features")
+    activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    package, _, name = activation.rpartition(".")
+    if not f"{package}.".startswith("torch.nn.") or name not in _DENSE_ACTIVATIONS:
+        ours = ", ".join(_DENSE_ACTIVATIONS)
+        raise UnsupportedModel(f"{folder.name} has activation_function {activation}; torch's {ours} are supported")
+    for side in ("input", "output"):
+        if (key := settings.get(f"module_{side}_name") or "sentence_embedding") != "sentence_embedding":
+            raise UnsupportedModel(f"{folder.name} has module_{side}_name {key!r}; sentence_embedding is supported")
+    if unknown := sorted(settings.keys() - _DENSE_FIELDS):
+        raise UnsupportedModel(f"{folder.name}/config.json has {unknown[0]}, which is not supported")
+    return DenseLayout(folder.name, inputs, outputs, biased=bool(settings.get("bias", True)), activation=name)
+
+
+def _is_size(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_FEATURES
 
 
 def _pooling(settings: dict[str, Any], prompt: str) -> Pooling:
@@ -192,6 +142,8 @@ def _pooling(settings: dict[str, Any], prompt: str) -> Pooling:
         modes = [named]
     if len(modes) != 1 or modes[0] not in _POOLINGS:
         raise UnsupportedModel(f"pooling by {' and '.join(modes) or 'nothing'} is not supported; cls, mean or last is")
+    if unknown := sorted(name for name in settings.keys() - _POOLING_FIELDS if not name.startswith("pooling_mode_")):
+        raise UnsupportedModel(f"the configuration of Pooling has {unknown[0]}, which is not supported")
     if prompt and settings.get("include_prompt") is False:
         raise UnsupportedModel("a prompt that is left out when pooling (include_prompt) is not supported")
     return _POOLINGS[modes[0]]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.model.embedding_config import EncoderConfig
+from runtimes.llm.model.encoder_config import EncoderConfig
 from runtimes.llm.model.matrix import Weight, concatenated, linear
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.sequence import Chunk

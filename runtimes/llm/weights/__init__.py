@@ -5,9 +5,10 @@ loader.py            weights and configuration of a Llama model
 gguf_checkpoint.py   a GGUF file: its tensors; gguf_metadata.py: its fields; gguf_blocks.py: its blocks
 gguf_config.py       the shape of the model in a GGUF file
 safetensors_files.py a Hugging Face folder; generation_config.py: the sampling that the files declare
-classifier_files.py  a classifier: its labels, and the functions of its logits
 quantized_files.py   its tensors as if nothing were quantized; quantized_layouts.py: GPTQ, AWQ, FP8 and the others
 quantized_writer.py  writes such a folder
+classifier_files.py  a classifier: its labels, and the functions of its logits
+dense_files.py       layers between a text's vector and its client's
 adapter_files.py     PEFT's adapters; adapter_config.py: their settings
 tensor_files.py      its files: safetensors, pickles and JSON
 """

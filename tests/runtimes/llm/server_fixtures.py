@@ -164,10 +164,12 @@ async def serving(
 def options_of(folder: Path, **changes: Any) -> ServiceOptions:
     """What a process is started with for the model of a folder, in float32."""
     engine = partial(EngineConfig, dtype="float32", executor="torch", kv_cache_bytes=1 << 20, max_num_seqs=2)
-    options: dict[str, Any] = {"engine_config": engine, "pooling": "auto", "task": "auto", "sampling": {}, **changes}
+    options: dict[str, Any] = {
+        "engine_config": engine, "pooling": "auto", "matryoshka": False, "task": "auto", "sampling": {}, **changes,
+    }  # fmt: skip
     return ServiceOptions(
-        model=str(folder), served_name="m", matryoshka=False, socket=None, host="", port=None, max_held=1,
-        drain_seconds=0, exit_with_parent=False, **options,
+        model=str(folder), served_name="m", socket=None, host="", port=None, max_held=1, drain_seconds=0,
+        exit_with_parent=False, **options,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtimes.llm.model.embedding_config import EmbeddingConfig, embedding_config
+from runtimes.llm.model.embedding_config import DenseLayout, EmbeddingConfig, embedding_config
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Pooling
 from tests.support.cases import cases
@@ -64,13 +64,53 @@ def test_modules_are_obeyed(tmp_path: Path, pooling: dict[str, Any], expected: P
     ("modules", "pooling", "message"),
     [
         *cases(__file__, "unknown values"),
-        ([module("Transformer"), module("Dense", "2_Dense")], None, "Dense"),
+        ([module("Transformer"), module("Dense", "2_Dense")], None, "Dense without Pooling"),
+        ([module("Pooling", "1_Pooling"), module("Transformer")], MEAN, "the supported order"),
+        ([module("Transformer"), module("Normalize"), module("Dense", "2_Dense")], MEAN, "the supported order"),
+        ([module("Pooling", "1_Pooling"), module("Pooling", "2_Pooling")], MEAN, "the supported order"),
+        ([module("Pooling", "1_Pooling"), module("LayerNorm", "2_LayerNorm")], MEAN, "LayerNorm.*`kind: vllm`"),
+        ([{"path": "", "type": "custom_st.Transformer"}], None, "custom_st"),
+        ([module("Pooling", "1_Pooling")], MEAN | {"new_field": 1}, "new_field"),
         ([module("Pooling", "1_Pooling")], MEAN | {"pooling_mode_cls_token": True}, " and "),
     ],
 )
 def test_unknown_values_are_refused(tmp_path: Path, modules: Any, pooling: Any, message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
         embedding_config(write(tmp_path, modules, pooling), encoder=True)
+
+
+DENSE = {"in_features": 8, "out_features": 4, "activation_function": "torch.nn.modules.activation.Tanh"}
+
+
+def test_dense_layers_are_in_their_order(tmp_path: Path) -> None:
+    modules = [module("Transformer"), module("Pooling", "1_Pooling")]
+    modules += [module("Dense", "2_Dense"), module("Dense", "3_Dense")]
+    for name in ("2_Dense", "3_Dense"):
+        (tmp_path / name).mkdir()
+    second = {"in_features": 4, "out_features": 6, "bias": False, "activation_function": "torch.nn.Identity"}
+    write(tmp_path, modules, MEAN, **{"2_Dense/config": DENSE, "3_Dense/config": second})
+    config = embedding_config(tmp_path, encoder=True)
+    assert config.dense == (DenseLayout("2_Dense", 8, 4, True, "Tanh"), DenseLayout("3_Dense", 4, 6))
+    assert not config.normalize
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"in_features": None}, "no in_features and out_features"),
+        ({"out_features": True}, "no in_features and out_features"),
+        ({"activation_function": "torch.nn.modules.activation.Mish"}, "Mish; torch's Identity"),
+        ({"activation_function": "mine.Tanh"}, r"mine\.Tanh"),
+        ({"module_input_name": "token_embeddings"}, "module_input_name 'token_embeddings'"),
+        ({"new_field": 1}, "new_field"),
+    ],
+)
+def test_unknown_dense_layers_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    (tmp_path / "2_Dense").mkdir()
+    modules = [module("Transformer"), module("Pooling", "1_Pooling"), module("Dense", "2_Dense")]
+    write(tmp_path, modules, MEAN, **{"2_Dense/config": DENSE | change})
+    with pytest.raises(UnsupportedModel, match=message):
+        embedding_config(tmp_path, encoder=True)
 
 
 def test_a_prompt_that_does_not_count_is_refused(tmp_path: Path) -> None:

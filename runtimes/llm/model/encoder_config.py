@@ -1,0 +1,119 @@
+"""The shape of an encoder, from its config.json."""
+
+import json
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtimes.llm.model.encoder_families import ENCODERS
+from runtimes.llm.model.model_config import Rope, UnsupportedModel
+
+_ACTIVATIONS = {
+    "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu",
+}  # fmt: skip
+# Encoders by the way that they are trained, which this engine computes nothing of.
+_OTHERS = frozenset({"albert", "deberta", "deberta-v2", "electra", "xlm-roberta-flash"})
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderConfig:
+    """The shape of an encoder. The defaults are BERT's.
+
+    The first token of a text is at `first_position` of `num_positions`, which have vectors if there are no `ropes`. Of
+    a layer's kind, `ropes` turn its queries and keys, and it attends to `windows` tokens on each side. Without
+    `pre_norms` norms are after attention and MLP, and their inputs. Scores have a bias by distance if there are
+    `buckets` of distances. A `gated` MLP is activation(gate) × up.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_positions: int
+    first_position: int
+    num_types: int
+    layer_norm_eps: float
+    activation: str
+    ropes: tuple[Rope, ...] = ()
+    windows: tuple[int | None, ...] = (None,)
+    layer_kinds: tuple[int, ...] = ()
+    buckets: int = 0
+    pre_norms: bool = False
+    gated: bool = False
+    attention_bias: bool = True
+    up_bias: bool = True
+    down_bias: bool = True
+    norm_bias: bool = True
+
+    @property
+    def num_kv_heads(self) -> int:
+        return self.num_heads
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    def kind(self, layer: int) -> int:
+        return self.layer_kinds[layer] if self.layer_kinds else 0
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of the longest text."""
+        return self.num_positions - self.first_position
+
+
+def is_encoder(path: Path) -> bool:
+    """Whether the model at `path` only embeds texts. Raises UnsupportedModel for an encoder of no family that is
+    supported."""
+    kind = _kind(path)
+    if kind in _OTHERS:
+        raise UnsupportedModel(
+            f"architecture {kind!r} is not supported; of encoders these are: {', '.join(sorted(ENCODERS))}. A"
+            " server that supports it can be started with `kind: vllm`"
+        )
+    return kind in ENCODERS
+
+
+def encoder_config(raw: dict[str, Any]) -> EncoderConfig:
+    """Raises UnsupportedModel that names the missing feature."""
+    family = ENCODERS[raw["model_type"]]
+    raw = copy(raw)  # whose error for a missing field names the file
+    raw.update({own: raw[stored] for own, stored in family.keys.items() if stored in raw})
+    features = family.features(raw)
+    if not features.get("ropes") and raw.get("position_embedding_type", "absolute") != "absolute":
+        raise UnsupportedModel(f"position_embedding_type {raw['position_embedding_type']!r} is not supported")
+    if raw.get("is_decoder"):
+        raise UnsupportedModel("is_decoder is not supported: a model of BERT's family only encodes here")
+    activation = _ACTIVATIONS.get(raw.get("hidden_act", "gelu"))
+    if activation is None:
+        raise UnsupportedModel(
+            f"hidden_act {raw['hidden_act']!r} is not supported; these are: {', '.join(_ACTIVATIONS)}"
+        )
+    if raw["hidden_size"] % raw["num_attention_heads"]:
+        raise UnsupportedModel("hidden_size is no multiple of num_attention_heads")
+    described: dict[str, Any] = {
+        "vocab_size": raw["vocab_size"],
+        "hidden_size": raw["hidden_size"],
+        "intermediate_size": raw["intermediate_size"],
+        "num_layers": raw["num_hidden_layers"],
+        "num_heads": raw["num_attention_heads"],
+        "num_positions": raw["max_position_embeddings"],
+        "first_position": 0,
+        "num_types": raw.get("type_vocab_size", 2),
+        "layer_norm_eps": raw.get("layer_norm_eps", 1e-12),
+        "activation": activation,
+    }
+    return EncoderConfig(**described | features)
+
+
+def _kind(path: Path) -> str | None:
+    file = path / "config.json"
+    if not file.is_file():
+        return None
+    try:
+        raw = json.loads(file.read_bytes())
+    except ValueError:
+        return None  # the loader of the model reports the defect
+    return raw.get("model_type") if isinstance(raw, dict) else None
