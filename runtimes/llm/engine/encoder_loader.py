@@ -12,7 +12,7 @@ from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.model.embedding_config import EmbeddingConfig
 from runtimes.llm.model.encoder import Encoder
 from runtimes.llm.model.encoder_config import encoder_config
-from runtimes.llm.model.encoder_families import ENCODERS, stored_in
+from runtimes.llm.model.encoder_families import ENCODERS, family_of, stored_in
 from runtimes.llm.model.matrix import Weight, WeightsName, held, moved
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Sampled, StepBatch
@@ -34,10 +34,10 @@ def read_encoder(
         config = encoder_config(raw)
     except (TypeError, ArithmeticError) as error:
         raise UnsupportedModel(f"the configuration of {folder.name} is not valid: {error!r}") from None
-    files = TensorFiles(folder)
+    files, family = TensorFiles(folder), ENCODERS[family_of(raw)]
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
-        place = stored_in(ENCODERS[raw["model_type"]], name)
+        place = stored_in(family, name)
         stored = next((prefix + place.name for prefix in PREFIXES if prefix + place.name in files), place.name)
         weight = place.of(files.tensor(stored), config)
         check_weight(stored, weight, shape)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtimes.llm.model.encoder_families import ENCODERS
+from runtimes.llm.model.encoder_families import ENCODERS, family_of
 from runtimes.llm.model.model_config import Rope, UnsupportedModel
 
 _ACTIVATIONS = {
@@ -22,8 +22,10 @@ class EncoderConfig:
 
     The first token of a text is at `first_position` of `num_positions`, which have vectors if there are no `ropes`. Of
     a layer's kind, `ropes` turn its queries and keys, and it attends to `windows` tokens on each side. Without
-    `pre_norms` norms are after attention and MLP, and their inputs. Scores have a bias by distance if there are
-    `buckets` of distances. A `gated` MLP is activation(gate) × up.
+    `pre_norms` norms are after attention and MLP, and their inputs; `post_norms` are of what these add. Scores have a
+    bias by distance if there are `buckets` of distances. A `gated` MLP is activation(gate) × up. `square_norms` divide
+    by the root mean square, with weights stored without `norm_offset`; `head_norms` are of each query and key. Scores
+    are multiplied by `attention_scale`, 1 / √head_dim if None.
     """
 
     vocab_size: int
@@ -46,14 +48,29 @@ class EncoderConfig:
     up_bias: bool = True
     down_bias: bool = True
     norm_bias: bool = True
+    first_norm: bool = True
+    post_norms: bool = False
+    embedding_norm: bool = True
+    square_norms: bool = False
+    norm_offset: float = 0.0
+    head_norms: bool = False
+    head_size: int | None = None
+    key_heads: int | None = None
+    attention_scale: float | None = None
+    embedding_scale: float = 1.0
 
     @property
     def num_kv_heads(self) -> int:
-        return self.num_heads
+        return self.num_heads if self.key_heads is None else self.key_heads
 
     @property
     def head_dim(self) -> int:
-        return self.hidden_size // self.num_heads
+        return self.hidden_size // self.num_heads if self.head_size is None else self.head_size
+
+    @property
+    def has_place_vectors(self) -> bool:
+        """Whether positions have vectors."""
+        return not self.ropes
 
     def kind(self, layer: int) -> int:
         return self.layer_kinds[layer] if self.layer_kinds else 0
@@ -67,18 +84,18 @@ class EncoderConfig:
 def is_encoder(path: Path) -> bool:
     """Whether the model at `path` only embeds texts. Raises UnsupportedModel for an encoder of no family that is
     supported."""
-    kind = _kind(path)
-    if kind in _OTHERS:
+    raw = _raw(path)
+    if (kind := raw.get("model_type")) in _OTHERS:
         raise UnsupportedModel(
             f"architecture {kind!r} is not supported; of encoders these are: {', '.join(sorted(ENCODERS))}. A"
             " server that supports it can be started with `kind: vllm`"
         )
-    return kind in ENCODERS
+    return family_of(raw) in ENCODERS
 
 
 def encoder_config(raw: dict[str, Any]) -> EncoderConfig:
     """Raises UnsupportedModel that names the missing feature."""
-    family = ENCODERS[raw["model_type"]]
+    family = ENCODERS[family_of(raw)]
     raw = copy(raw)  # whose error for a missing field names the file
     raw.update({own: raw[stored] for own, stored in family.keys.items() if stored in raw})
     features = family.features(raw)
@@ -91,7 +108,7 @@ def encoder_config(raw: dict[str, Any]) -> EncoderConfig:
         raise UnsupportedModel(
             f"hidden_act {raw['hidden_act']!r} is not supported; these are: {', '.join(_ACTIVATIONS)}"
         )
-    if raw["hidden_size"] % raw["num_attention_heads"]:
+    if not features.get("head_size") and raw["hidden_size"] % raw["num_attention_heads"]:
         raise UnsupportedModel("hidden_size is no multiple of num_attention_heads")
     described: dict[str, Any] = {
         "vocab_size": raw["vocab_size"],
@@ -108,12 +125,12 @@ def encoder_config(raw: dict[str, Any]) -> EncoderConfig:
     return EncoderConfig(**described | features)
 
 
-def _kind(path: Path) -> str | None:
+def _raw(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     if not file.is_file():
-        return None
+        return {}
     try:
         raw = json.loads(file.read_bytes())
     except ValueError:
-        return None  # the loader of the model reports the defect
-    return raw.get("model_type") if isinstance(raw, dict) else None
+        return {}  # the loader of the model reports the defect
+    return raw if isinstance(raw, dict) else {}

@@ -36,7 +36,7 @@ def _after_padding(raw: Raw) -> dict[str, Any]:
 def _rope(raw: Raw, layer_type: str | None = None, theta: float = 10_000.0) -> Rope:
     from runtimes.llm.model.rope import rope_of  # needs torch, and the table does not
 
-    head_dim = raw["hidden_size"] // raw["num_attention_heads"]
+    head_dim = raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]
     given = raw.get("rope_parameters") or {}
     given = (given.get(layer_type) or {}) if layer_type in given else given
     parameters = {"rope_theta": theta, **{name: value for name, value in given.items() if value is not None}}
@@ -99,11 +99,49 @@ def _modern(raw: Raw) -> dict[str, Any]:
         "num_types": 0,
         "gated": True,
         "pre_norms": True,
+        "first_norm": False,
         "attention_bias": bias[0],
         "up_bias": bias[1],
         "down_bias": bias[1],
         "norm_bias": bool(raw.get("norm_bias")),
         "layer_norm_eps": raw.get("norm_eps", 1e-5),
+    }
+
+
+def _gemma(raw: Raw) -> dict[str, Any]:
+    """EmbeddingGemma (Schechter Vera et al. 2025, https://arxiv.org/abs/2509.20354): Gemma 3 without its mask."""
+    full, sliding = "full_attention", "sliding_attention"
+    every = raw.get("_sliding_window_pattern") or raw.get("sliding_window_pattern") or 6
+    layers = raw["num_hidden_layers"]
+    types = raw.get("layer_types") or [sliding if (layer + 1) % every else full for layer in range(layers)]
+    if len(types) != layers or set(types) - {full, sliding}:
+        raise UnsupportedModel(f"layer_types must name {layers} layers as {full} or {sliding}")
+    for option in ("rope_scaling", "attention_bias", "attn_logit_softcapping"):
+        if raw.get(option):
+            raise UnsupportedModel(f"{option} is not supported for a Gemma that embeds")
+    return {
+        "ropes": (
+            _rope(raw, full, raw.get("rope_theta", 1_000_000.0)),
+            _rope(raw, sliding, raw.get("rope_local_base_freq", 10_000.0)),
+        ),
+        "windows": (None, raw["sliding_window"] // 2),
+        "layer_kinds": tuple(int(kind == sliding) for kind in types),
+        "num_types": 0,
+        "gated": True,
+        "pre_norms": True,
+        "post_norms": True,
+        "embedding_norm": False,
+        "square_norms": True,
+        "norm_offset": 1.0,
+        "head_norms": True,
+        "attention_bias": False,
+        "up_bias": False,
+        "down_bias": False,
+        "head_size": raw["head_dim"],
+        "key_heads": raw["num_key_value_heads"],
+        "attention_scale": raw["query_pre_attn_scalar"] ** -0.5,
+        "embedding_scale": raw["hidden_size"] ** 0.5,
+        "layer_norm_eps": raw.get("rms_norm_eps", 1e-6),
     }
 
 
@@ -115,6 +153,8 @@ def _fused(name: str) -> dict[str, TensorPart]:
     }
 
 
+GEMMA = "embeddinggemma"
+"""Its model_type is that of a decoder, gemma3_text."""
 _NOMIC_KEYS = {
     "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
     "intermediate_size": "n_inner", "max_position_embeddings": "n_positions", "layer_norm_eps": "layer_norm_epsilon",
@@ -204,7 +244,37 @@ ENCODERS: Mapping[str, EncoderFamily] = {
     ),
     "new": _GTE,
     "gte": _GTE,
+    GEMMA: EncoderFamily(
+        keys={"hidden_act": "hidden_activation"},
+        names={
+            "embeddings.word_embeddings": "embed_tokens",
+            "attention.self.query": "self_attn.q_proj",
+            "attention.self.key": "self_attn.k_proj",
+            "attention.self.value": "self_attn.v_proj",
+            "attention.self.query_norm": "self_attn.q_norm",
+            "attention.self.key_norm": "self_attn.k_norm",
+            "attention.output.dense": "self_attn.o_proj",
+            "attention.output.LayerNorm": "input_layernorm",
+            "attention.output.post_norm": "post_attention_layernorm",
+            "intermediate.gate": "mlp.gate_proj",
+            "intermediate.dense": "mlp.up_proj",
+            "output.dense": "mlp.down_proj",
+            "output.LayerNorm": "pre_feedforward_layernorm",
+            "output.post_norm": "post_feedforward_layernorm",
+            "final_norm": "norm",
+        },
+        layers="layers",
+        features=_gemma,
+    ),
 }
+
+
+def family_of(raw: Raw) -> str:
+    """The row of `ENCODERS` for a config.json; a name that is no row for a model that is no encoder."""
+    kind = str(raw.get("model_type"))
+    if kind == "gemma3_text" and raw.get("use_bidirectional_attention"):
+        return GEMMA
+    return kind
 
 
 def stored_in(family: EncoderFamily, name: str) -> TensorPart:

@@ -64,7 +64,10 @@ _ENCODERS = {
     "modernbert": "gte-modernbert, ModernBERT-embed",
     "nomic_bert": "nomic-embed v1 and v1.5",
     "new gte": "gte-multilingual, gte-en v1.5, arctic-embed-m-v2",
+    "embeddinggemma": "EmbeddingGemma",
 }
+_MODEL_TYPES = {"embeddinggemma": "gemma3_text"}
+"""config.json's model_type of a row that has a name of its own."""
 _CLASSIFIERS = {
     "bert": ("ms-marco-MiniLM, TinyBERT", "pooler, `classifier`"),
     "xlm-roberta roberta camembert": ("bge-reranker, bge-reranker-v2-m3, mmarco-mMiniLM", "`classifier` of two layers"),
@@ -190,7 +193,7 @@ def page() -> str:
         f"| {title} | {_coded(types)} | {_coded(' '.join(_archs(types, files)))} | {_SPECIAL.get(types, '')} |"
         for types, title in DECODERS.items()
     ]
-    encoders = [f"| {title} | {_coded(types)} |" for types, title in _ENCODERS.items()]
+    encoders = [f"| {title} | {_coded(_MODEL_TYPES.get(types, types))} |" for types, title in _ENCODERS.items()]
     ranking = [f"| {title} | {_coded(types)} | {head} |" for types, (title, head) in _CLASSIFIERS.items()]
     refused = [f"| {title} | {_coded(types)} | {part} |" for types, (title, part) in _MISSING.items()]
     parts = (

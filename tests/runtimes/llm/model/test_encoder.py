@@ -175,6 +175,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gte": {"max_position_embeddings": 64},
     "gte-untyped": {"max_position_embeddings": 64, "type_vocab_size": 0},
     "modernbert": {"max_position_embeddings": 64, "local_attention": 8, "num_hidden_layers": 4},
+    "gemma3_text": {
+        "use_bidirectional_attention": True,
+        "num_key_value_heads": 2,
+        "head_dim": 12,
+        "sliding_window": 8,
+        "query_pre_attn_scalar": 20,
+        "num_hidden_layers": 7,
+    },
     "modernbert-biased": {"max_position_embeddings": 64, "attention_bias": True, "mlp_bias": True, "norm_bias": True},
 }
 
@@ -204,3 +212,24 @@ def test_the_configuration_of_nomics_own_code(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(own))
     assert_same(read_encoder(tmp_path, dtype="float32"), theirs)
+
+
+def test_the_configuration_as_embeddinggemma_is_published(tmp_path: Path) -> None:
+    """With the base of positions at the top, and layers by their pattern."""
+    torch.manual_seed(0)
+    changes = SHAPE | FAMILIES["gemma3_text"]
+    theirs = AutoModel.from_config(AutoConfig.for_model("gemma3_text", **changes)).eval()
+    file = saved(theirs, tmp_path) / "config.json"
+    raw = json.loads(file.read_text())
+    for name in ("rope_parameters", "layer_types"):
+        del raw[name]
+    own = {"rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0, "rope_scaling": None}
+    file.write_text(json.dumps(raw | own | {"_sliding_window_pattern": 6}))
+    assert is_encoder(tmp_path)
+    assert_same(read_encoder(tmp_path, dtype="float32"), theirs, tolerance=2e-4)
+    file.write_text(json.dumps(raw | own | {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}))
+    with pytest.raises(UnsupportedModel, match="rope_scaling"):
+        read_encoder(tmp_path, dtype="float32")
+    file.write_text(json.dumps(raw | own | {"layer_types": ["full_attention"]}))
+    with pytest.raises(UnsupportedModel, match="must name 7 layers"):
+        read_encoder(tmp_path, dtype="float32")
