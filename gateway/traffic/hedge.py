@@ -7,7 +7,7 @@ from typing import Protocol
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError
-from adapters.requests import ExplainRequest, ModelRequest
+from adapters.requests import ExplainRequest, ModelQuery, ModelRequest
 from gateway.traffic.endpoint import RefusalKey, subject_of
 from policies.hedge import Patience
 from policies.retry import RetryBudget
@@ -28,8 +28,9 @@ class Hedge:
 
     The first answer to begin wins, and is the only one that is charged; the others are cancelled. An answer that has
     begun is never hedged. A request that waits for an endpoint is not hedged either, as the hedge would wait too.
-    Explanations pass: each takes as long as hundreds of predictions, so a hedge would cost as much again. They have no
-    part in the measured delays and in the budget of the predictions of their route.
+    Explanations pass: each takes as long as hundreds of predictions, so a hedge would cost as much again. Queries about
+    a model pass too: a server answers them at once, without the model. Neither has a part in the measured delays and in
+    the budget of the predictions of their route.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Hedge:
         self.clock = clock
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        if isinstance(request, ExplainRequest):
+        if isinstance(request, ExplainRequest | ModelQuery):
             return await self.pool.call(request, call)
         self._budget.request(self.clock())
         seconds = self.patience.seconds(stream=request.stream)

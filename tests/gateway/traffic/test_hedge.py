@@ -9,7 +9,7 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError, TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.requests import ModelRequest
+from adapters.requests import ModelQuery, ModelRequest
 from policies.hedge import LEAST
 from tests.support.gateways import Rig, chat, config, explain, infer
 
@@ -169,16 +169,18 @@ async def test_p95_is_measured_and_counts_abandoned_attempts() -> None:
 
 
 class Tensors(FakeAdapter):
-    """A server whose explanations take as long as ninety predictions, and whose predictions may be late."""
+    """A server whose predictions may be late, and whose other answers take as long as ninety of them."""
 
     late = 0.0
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        await asyncio.sleep(9.0 if request.operation == "explain" else self.late)
+        slow = isinstance(request, ModelQuery) or request.operation == "explain"
+        await asyncio.sleep(9.0 if slow else self.late)
         return await super().call(request, call)
 
 
-async def test_explanations_are_not_hedged_and_do_not_delay_the_hedges_of_predictions() -> None:
+@pytest.mark.parametrize("other", [explain(), ModelQuery(model="chat")], ids=["explanation", "metadata"])
+async def test_what_is_no_prediction_is_not_hedged_and_does_not_delay_its_hedges(other: ModelRequest) -> None:
     fakes = [Tensors(Script(latency=0.1)), Tensors(Script(latency=0.1))]
     one = rig(*fakes, hedge={"budget": "100%"})
 
@@ -188,12 +190,12 @@ async def test_explanations_are_not_hedged_and_do_not_delay_the_hedges_of_predic
         return record
 
     for _ in range(LEAST):
-        for request in (infer(), explain(), explain()):
+        for request in (infer(), other, other):
             assert (await ask(request)).trace.events == ()
     fakes[0].late = fakes[1].late = 5.0
     record = await ask(infer())
     assert record.trace.events[0] == ("hedge", "main")
-    assert (await ask(explain())).trace.events == ()
+    assert (await ask(other)).trace.events == ()
     await asyncio.sleep(0)
     one.assert_idle()
 
