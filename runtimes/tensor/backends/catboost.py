@@ -17,7 +17,7 @@ from typing import Any, Final
 import catboost
 import numpy as np
 
-from runtimes.tensor.backends.contributions import ContributingModel
+from runtimes.tensor.backends.contributions import ContributingModel, pool_of
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import INPUT, Method, TabularModel, described, joined
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
@@ -56,10 +56,9 @@ class CatboostBackend:
     def explainer(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         """See `ExplainingBackend`."""
         model = _model(config, folder)
-        places = {"cat_features": model.get_cat_feature_indices(), "text_features": model.get_text_feature_indices()}
 
         def contributions(table: Any) -> Any:
-            pool = catboost.Pool(table, **{name: given for name, given in places.items() if given})
+            pool = pool_of(model, table)
             return model.get_feature_importance(pool, type="ShapValues", thread_count=device.threads)
 
         raw = partial(model.predict, prediction_type=_MARGIN, thread_count=device.threads)

@@ -90,13 +90,19 @@ def of_estimator(model: Any) -> tuple[Contributions, Raw]:
             lambda table: model.predict(table, raw_score=True),
         )
     if library == "catboost":
-        import catboost
-
         return (
-            lambda table: model.get_feature_importance(catboost.Pool(table), type="ShapValues"),
+            lambda table: model.get_feature_importance(pool_of(model, table), type="ShapValues"),
             lambda table: model.predict(table, prediction_type="RawFormulaVal"),
         )
     return _of_sklearn(model)
+
+
+def pool_of(model: Any, table: Any) -> Any:
+    """CatBoost's form of a table, in which categories and texts are marked: their cells are no numbers."""
+    import catboost
+
+    places = {"cat_features": model.get_cat_feature_indices(), "text_features": model.get_text_feature_indices()}
+    return catboost.Pool(table, **{name: given for name, given in places.items() if given})
 
 
 _FORESTS: Final = ("RandomForest", "ExtraTrees", "DecisionTree", "ExtraTree")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import catboost
+import joblib
 import lightgbm
 import numpy as np
 import pytest
@@ -23,7 +24,18 @@ from runtimes.tensor.explanations.explanation import Attributions, tensors_of
 from runtimes.tensor.explanations.sampled import MAX_WAITING
 from runtimes.tensor.interfaces import ModelLoadError
 from tests.runtimes.tensor import loaded
-from tests.runtimes.tensor.explaining import BEHIND, Summing, X, a_model, explained, pickled, request, served, summing
+from tests.runtimes.tensor.explaining import (
+    BEHIND,
+    TRUSTED,
+    Summing,
+    X,
+    a_model,
+    explained,
+    pickled,
+    request,
+    served,
+    summing,
+)
 from tests.support.absent import absent
 
 Y = X[:, 0] * 2 - X[:, 1] * X[:, 2] + (X[:, 3] > 0)
@@ -85,6 +97,27 @@ async def test_an_estimator_of_xgboost_has_its_own_mark_of_missing_numbers(tmp_p
     alone = model.get_booster().predict(xgboost.DMatrix(rows, missing=-999), pred_contribs=True)
     np.testing.assert_allclose(got.values[:, 0], alone[:, :-1], atol=1e-5)
     np.testing.assert_allclose(got.output[:, 0], model.predict(rows), atol=1e-5)
+
+
+@pytest.mark.processes
+async def test_an_estimator_of_catboost_has_contributions_of_its_categories(tmp_path: Path) -> None:
+    table = np.array([[str(int(row[0] > 0)), row[1]] for row in X], object)
+    model = catboost.CatBoostRegressor(iterations=6, allow_writing_files=False, silent=True)
+    model.fit(table, Y, cat_features=[0])
+    yaml = (
+        f"backend: sklearn\n{TRUSTED}max_batch_size: 8\nexplain: {{method: tree}}\n"
+        "inputs: [{name: kind, datatype: BYTES, dims: [1]}, {name: length, datatype: FP64, dims: [1]}]\n"
+        "outputs: [{name: predict, datatype: FP64, dims: [1], reshape: []}]\n"
+    )
+    folder = a_model(tmp_path, yaml, lambda folder: joblib.dump(model, folder / "model.joblib"))
+    kinds = [text.encode() for text in table[:5, 0]]
+    sent = [Tensor("kind", "BYTES", (5, 1), join_bytes(kinds)), Tensor("length", "FP64", (5, 1), X[:5, 1].tobytes())]
+    async with served(folder) as loaded_model:
+        assert loaded_model.explainer is not None
+        deadline = asyncio.get_running_loop().time() + 300
+        got = await loaded_model.explainer.explain(Inference("m", inputs=sent), deadline)
+    alone = model.get_feature_importance(catboost.Pool(table[:5], cat_features=[0]), type="ShapValues")
+    np.testing.assert_allclose(got.values[:, 0], alone[:, :-1])
 
 
 @pytest.mark.processes
