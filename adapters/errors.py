@@ -80,6 +80,9 @@ class InferenceError(Exception):
     refusal: Reason | None = None
     """Why the request is refused, for operators; None if the class or the code says it all."""
 
+    device_ms: float = 0.0
+    """The milliseconds that a model computed for a request before it was refused."""
+
     def __init__(
         self,
         message: str,

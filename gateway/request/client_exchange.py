@@ -19,6 +19,7 @@ from gateway.request.path_parts import (
     amounts_of,
     charge,
     check_fields,
+    computed_before,
     deadline_of,
     facts_of,
     prepared,
@@ -235,7 +236,8 @@ class ClientExchange(Exchange):
         """Charge the usage: of a broken stream its part, and nothing without an answer.
 
         A prompt that is rejected as too long costs the work of reading it: its estimated tokens count against the
-        limits of the tenant, but have no price.
+        limits of the tenant, but have no price. So do the rows and the device time of an explanation that its server
+        refuses after the model has computed for it.
         """
         record, request, price = self.record, self.request, self.price
         if usage is None and isinstance(as_inference_error(error), ClientGone) and record.trace.upstream_seconds:
@@ -253,6 +255,8 @@ class ClientExchange(Exchange):
         charged = usage
         if usage is None and isinstance(error, ContextTooLong):
             charged = Usage(prompt_tokens=request.prompt_tokens)
+        elif usage is None:
+            charged = computed_before(request, error)
         amounts = amounts_of(request, charged)
         if record.guarding is not None:
             amounts, record.cost = with_guards(amounts, record.cost, record.guarding)

@@ -119,6 +119,13 @@ def amounts_of(request: ModelRequest, usage: Usage | None) -> Amounts:
     return (1, usage.total_tokens, usage.rows, request.size + usage.bytes, usage.device_ms)
 
 
+def computed_before(request: ModelRequest, error: BaseException | None) -> Usage | None:
+    """The usage of a request that was refused after its model had computed for it; None for any other."""
+    if not isinstance(error, InferenceError) or not error.device_ms:
+        return None
+    return Usage(rows=request.row_count, device_ms=error.device_ms)
+
+
 def with_guards(amounts: Amounts, cost: Money | None, spent: StepTrace) -> tuple[Amounts, Money | None]:
     """The amounts and the cost of a request with those of the guards that have called models for it."""
     usage, own = spent.usage or Usage(), spent.cost

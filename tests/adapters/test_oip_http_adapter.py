@@ -253,6 +253,14 @@ async def test_a_failure_in_a_200() -> None:
         await call(http(b'{"error":"x"}'))
 
 
+@pytest.mark.parametrize(("header", "device_ms"), [("250.000", 250.0), ("much", 0.0)])
+async def test_a_refusal_has_the_time_that_the_model_computed_before_it(header: str, device_ms: float) -> None:
+    answer = http(b'{"error":"not finite"}', "application/json", 400, f"headrace-device-ms: {header}")
+    with pytest.raises(CallerError, match="not finite") as caught:
+        await call(answer)
+    assert caught.value.device_ms == device_ms
+
+
 @pytest.mark.parametrize(("code", "error"), [("model_failed", PoisonRequest), ("instance_lost", ComputationLost)])
 @pytest.mark.parametrize("status", [500, 502, 503])
 async def test_a_failure_that_a_runtime_reports_is_not_retried(

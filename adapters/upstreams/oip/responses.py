@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from adapters.errors import CallerError, TooLarge, Unsupported
+from adapters.errors import CallerError, InferenceError, TooLarge, Unsupported
 from adapters.http1.client import ClientResponse
 from adapters.requests import InferRequest, ModelRequest
 from adapters.types import DEVICE_MS, ERROR_CODE, OIP_JSON, Form, Usage
@@ -16,7 +16,15 @@ from adapters.wire.oip import responses as oip_responses
 
 
 async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | None = None) -> NoReturn:
-    """Raise the typed error of a status other than 200."""
+    """Raise the typed error of a status other than 200, with what the model computed before it."""
+    try:
+        await _refuse(request, response, body)
+    except InferenceError as error:
+        error.device_ms = device_ms(response.headers.get(DEVICE_MS))
+        raise
+
+
+async def _refuse(request: ModelRequest, response: ClientResponse, body: bytes | None) -> NoReturn:
     status = response.status
     content = await error_body(response) if body is None else body
     message = oip_responses.error_of(sse.data_of(content) if content.startswith(b"data:") else content)

@@ -16,7 +16,15 @@ from gateway.features.pipelines.scope import Bound, Estimate
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Reservation
 from gateway.request.observers import SequenceAtHome
-from gateway.request.path_parts import amounts_of, charge, deadline_of, facts_of, prepared, separated
+from gateway.request.path_parts import (
+    amounts_of,
+    charge,
+    computed_before,
+    deadline_of,
+    facts_of,
+    prepared,
+    separated,
+)
 from gateway.request.route_plan import RoutePlan
 from gateway.request.services import Services
 from gateway.request.snapshot import Snapshot
@@ -216,9 +224,11 @@ class StepExchange(Exchange):
     def failed(self, error: BaseException) -> None:
         """Charge a call that never answered: its prompt, if it was cancelled while an upstream processed it."""
         sent = isinstance(error, asyncio.CancelledError) and bool(self.call.tried)
-        self._settle(Usage(prompt_tokens=self.request.prompt_tokens, rows=self.request.row_count) if sent else None)
+        usage = Usage(prompt_tokens=self.request.prompt_tokens, rows=self.request.row_count) if sent else None
+        self._settle(usage, computed_before(self.request, error))
 
-    def _settle(self, usage: Usage | None) -> None:
+    def _settle(self, usage: Usage | None, charged: Usage | None = None) -> None:
+        """Charge a usage, or what an error `charged` against the limits only."""
         cost, call, contains_steps = None, self.call, self._inner is not None
         if usage is not None:
             if usage.device_ms:
@@ -230,7 +240,7 @@ class StepExchange(Exchange):
         tokens = 0 if usage is None or contains_steps else usage.total_tokens
         self._caller.budgets.settle(self._use, Use(tokens, 0 if cost is None else cost.picos))
         if self._reservation is not None:
-            self._reservation.settle(amounts_of(self.request, usage), cost, self.services.clock())
+            self._reservation.settle(amounts_of(self.request, usage or charged), cost, self.services.clock())
             self._caller.record.draws += self._reservation.draws
 
 

@@ -7,7 +7,7 @@ from adapters import statuses
 from adapters.errors import CallerError, CapacityError, InferenceError
 from adapters.http1.message import NO_HEADERS, Headers, Response
 from adapters.http2.status import Metadata
-from adapters.types import ERROR_CODE
+from adapters.types import DEVICE_MS, ERROR_CODE
 from adapters.wire import compression
 from adapters.wire.oip import responses as oip_responses
 
@@ -25,6 +25,8 @@ def http_response(error: InferenceError) -> Response:
     fields = [JSON, (ERROR_CODE, error.code)]
     if isinstance(error, CapacityError) and error.retry_after != math.inf:
         fields.append(("retry-after", str(max(1, math.ceil(_wait(error))))))
+    if error.device_ms:
+        fields.append((DEVICE_MS, f"{error.device_ms:.3f}"))
     if error.code == "unsupported_media_type":
         fields.append(("accept-encoding", compression.SUPPORTED))
     return Response(statuses.own_http_status(error), fields, oip_responses.encode_error(error.message))

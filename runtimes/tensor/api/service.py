@@ -21,7 +21,7 @@ from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
 from runtimes.tensor.api.shared_memory import SharedMemory
 from runtimes.tensor.api.trace import RequestTrace, Tracer, parent_of_steps
-from runtimes.tensor.explanations.explanation import check_selection, parameters_of, tensors_of
+from runtimes.tensor.explanations.explanation import check_selection, parameters_of, target_of, tensors_of
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import Computed, ServedModel
 from runtimes.tensor.requests.messages import MemberRun
@@ -135,16 +135,21 @@ class InferenceService:
         try:
             if (explainer := served.explainer) is None or (rules := served.config.explain) is None:
                 raise not_implemented(f"Model `{served.name}` has no explanations: add `explain` to its configuration.")
-            target = _target(inference)
+            target = target_of(inference)
             await self._prepare(Inference(inference.model_name, inputs=inference.inputs))
             ends = min(deadline, self._time() + rules.deadline)
             check_selection(inference, served.config, target, await explainer.targets(ends))
             made = await explainer.explain(inference, ends)
             tensors = await asyncio.to_thread(tensors_of, made, served.config, target)
             parameters = await asyncio.to_thread(parameters_of, made)
+            try:
+                tensors = requested_outputs(inference, tensors)
+            except CallerError as error:  # only the answer could tell which outputs it has
+                error.device_ms = made.device_seconds * 1000
+                raise
         finally:
             served.release()
-        answer = Computed(served.name, served.version, inference.id, parameters, requested_outputs(inference, tensors))
+        answer = Computed(served.name, served.version, inference.id, parameters, tensors)
         answer.device_seconds = made.device_seconds
         return answer
 
@@ -301,14 +306,6 @@ def _started(responses: Responses) -> float:
     """The time at which a copy of the model started the request."""
     started: float = responses.ended.execution.started  # type: ignore[attr-defined]
     return started
-
-
-def _target(inference: Inference) -> int | None:
-    """The number of the output to explain. Raises `CallerError`."""
-    target = inference.parameters.get("target")
-    if target is not None and (not isinstance(target, int) or isinstance(target, bool)):
-        raise CallerError("`target` is a number of the output, from 0.", param="target")
-    return target
 
 
 def _id(value: Any) -> int | str:

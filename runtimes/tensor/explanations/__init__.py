@@ -2,7 +2,11 @@
 
 background.py     the rows that stand for absent features, from the model's folder
 sampling.py       coalitions of features and their values, without I/O
-sampled.py        asks the model for mixtures of rows, within a budget and a deadline
+estimates.py      how values are estimated, in rounds of coalitions
+permutations.py   all coalitions of few features, or permutations of many
+games.py          what the features of a request are, and the rows of their coalitions
+asking.py         asks the model for the outputs of rows, in its own batches
+sampled.py        an explanation by mixtures of rows, within a budget and a deadline
 exact.py          copies of models of trees, which compute their contributions themselves
 explanation.py    the answer, and the check that its parts add up
 making.py         the explainer that a configuration selects

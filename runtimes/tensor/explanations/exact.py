@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from adapters.errors import CallerError
+from adapters.errors import CallerError, InferenceError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, ResponseCache, TensorSpec
+from runtimes.tensor.explanations.asking import Inferring, within
 from runtimes.tensor.explanations.explanation import (
     BASE,
     OUTPUT,
@@ -23,11 +24,11 @@ from runtimes.tensor.explanations.explanation import (
     TARGET,
     VALUES,
     Attributions,
+    check_size,
     numbers,
     width_of,
     zeros_of,
 )
-from runtimes.tensor.explanations.sampled import Inferring, within
 from runtimes.tensor.interfaces import Instance
 from runtimes.tensor.requests.open_request import tensor_of
 
@@ -50,10 +51,6 @@ def explaining(config: ModelConfig, *, gradients: bool) -> ModelConfig:
         response_cache=ResponseCache(),
         warmup=(),
     )
-
-
-MAX_VALUES: Final = 4 << 20
-"""Values of an explanation of trees: 32 MiB."""
 
 
 class Closing(Inferring, Protocol):
@@ -94,16 +91,17 @@ class ExactExplainer:
                 f"The explanation of {rows} rows needs {needed} rows of the model, and the budget is"
                 f" {self._rules.budget}: send fewer rows."
             )
-        if (values := rows * (await self.targets(deadline) or 0) * width_of(self._config)) > MAX_VALUES:
-            raise CallerError(
-                f"The explanation of {rows} rows has {values} values, one for each feature and each number of the"
-                f" output, and the most are {MAX_VALUES}: send fewer rows."
-            )
+        check_size(rows, await self.targets(deadline) or 1, width_of(self._config))
         sent = Inference(inference.model_name, inputs=inference.inputs)
         pending = self._scheduler.infer(sent, deadline)
         answer = await within(deadline, pending)
-        made = await asyncio.to_thread(self._made, answer, rows)
-        made.model_rows, made.device_seconds = needed, getattr(pending, "device_seconds", 0.0)
+        seconds = getattr(pending, "device_seconds", 0.0)
+        try:
+            made = await asyncio.to_thread(self._made, answer, rows)
+        except InferenceError as error:
+            error.device_ms = seconds * 1000
+            raise
+        made.model_rows, made.device_seconds = needed, seconds
         return made
 
     async def targets(self, deadline: float) -> int | None:

@@ -22,6 +22,8 @@ TOLERANCE: Final = 1e-3
 """The largest error of an exact explanation, relative to its output: trees add numbers of 32 bits."""
 MAX_TARGETS: Final = 16
 """Numbers of an output that are all explained. Of more, only the largest number of each row is."""
+MAX_VALUES: Final = 4 << 20
+"""Values of an answer: 32 MiB."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -110,6 +112,23 @@ def check_base(base: Floats, explained: str) -> None:
         raise BackendError(f"The output `{explained}` is not finite without the row's features.", code="model_failed")
 
 
+def check_size(rows: int, targets: int, features: int) -> None:
+    """Raises `CallerError` for more values than an answer may have."""
+    if (values := rows * targets * features) > MAX_VALUES:
+        raise CallerError(
+            f"The explanation of {rows} rows has {values} values, one for each feature and each number of the"
+            f" output, and the most are {MAX_VALUES}: send fewer rows."
+        )
+
+
+def target_of(inference: Inference) -> int | None:
+    """The number of the output that the client selects. Raises `CallerError`."""
+    target = inference.parameters.get("target")
+    if target is not None and (not isinstance(target, int) or isinstance(target, bool)):
+        raise CallerError("`target` is a number of the output, from 0.", param="target")
+    return target
+
+
 def parameters_of(explanation: Attributions) -> dict[str, Parameter]:
     """What the answer says about itself."""
     return {
@@ -127,7 +146,7 @@ def check_selection(inference: Inference, config: ModelConfig, target: int | Non
     `targets` is that of `Explainer.targets`.
     """
     if target is not None and targets is not None:
-        _check_target(target, targets)
+        check_target(target, targets)
     names = [*_names_of_values(config), BASE, OUTPUT, ERROR]
     if target is not None or not targets or targets > MAX_TARGETS:
         names.append(TARGET)
@@ -140,14 +159,12 @@ def tensors_of(explanation: Attributions, config: ModelConfig, target: int | Non
     `target` is the number of the output that the client selects. Raises `CallerError` if there is none.
     """
     values, base, output = explanation.values, explanation.base, explanation.output
-    if target is not None:
-        _check_target(target, 0 if explanation.targets is not None else output.shape[1])
     chosen = _chosen(explanation, target)
     tensors: list[Tensor] = []
     if chosen is not None:
         picked = np.arange(len(values)), chosen
         values, base, output = values[picked][:, None], base[picked][:, None], output[picked][:, None]
-    is_single = chosen is not None or explanation.is_number
+    is_single = chosen is not None or explanation.targets is not None or explanation.is_number
     inputs = [spec for spec in config.inputs if not spec.optional]
     at = 0
     for spec, name in zip(inputs, _names_of_values(config), strict=True):
@@ -171,7 +188,7 @@ def _names_of_values(config: ModelConfig) -> list[str]:
     return [VALUES] if len(inputs) == 1 else [f"{VALUES}.{spec.name}" for spec in inputs]
 
 
-def _check_target(target: int, targets: int) -> None:
+def check_target(target: int, targets: int) -> None:
     """Raises `CallerError` unless a client may select this number of the output."""
     if not targets:
         raise CallerError("Gradients explain the largest number of the output: leave out `target`.", param="target")
@@ -180,9 +197,12 @@ def _check_target(target: int, targets: int) -> None:
 
 
 def _chosen(explanation: Attributions, target: int | None) -> npt.NDArray[np.int64] | None:
-    """The target of each row; None for all."""
+    """The target of each row; None for all, or if its values are the only ones."""
     rows, count = explanation.output.shape
+    if explanation.targets is not None:
+        return None
     if target is not None:
+        check_target(target, count)
         return np.full(rows, target, np.int64)
     return explanation.output.argmax(axis=1) if count > MAX_TARGETS else None
 

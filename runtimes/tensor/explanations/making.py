@@ -10,9 +10,10 @@ from typing import Final
 
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.explanations import background
+from runtimes.tensor.explanations.asking import Inferring
 from runtimes.tensor.explanations.exact import Closing, ExactExplainer, explaining
 from runtimes.tensor.explanations.explanation import Explainer, explained_output, width_of
-from runtimes.tensor.explanations.sampled import Inferring, SampledExplainer
+from runtimes.tensor.explanations.sampled import SampledExplainer
 from runtimes.tensor.explanations.sampling import MAX_FEATURES
 from runtimes.tensor.interfaces import Instance, ModelLoadError
 from runtimes.tensor.scheduling.cached import Cached

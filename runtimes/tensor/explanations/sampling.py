@@ -21,39 +21,10 @@ from runtimes.tensor.interfaces import Array, Tensors
 
 MAX_EXACT: Final = 12
 """Features up to which all coalitions may be asked for."""
-MAX_ROUNDS: Final = 10
-"""Pairs of permutations for each row, if the budget permits: as many as SHAP's explainer has by default."""
 MAX_FEATURES: Final = 4096
 """Features of a row, so that the coalitions of a permutation fit in memory."""
 Floats = npt.NDArray[np.float64]
 Masks = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingPlan:
-    """How often each row is explained, within a budget of rows of the model."""
-
-    is_exact: bool
-    rounds: int
-    """0: the budget is too small."""
-    needed: int
-    """The rows of the model for one round."""
-
-
-def plan(rows: int, features: int, background: int, budget: int, *, own_bases: bool = False) -> SamplingPlan:
-    """The plan for a request. The rows themselves count too.
-
-    With `own_bases`, so do the background rows for each row: its base is computed for it alone.
-    """
-    alone = rows * (1 + background) if own_bases else rows
-    left = budget - alone
-    every = rows * background * (2**features - 2) if features <= MAX_EXACT else budget + 1
-    pair = rows * background * 2 * (features - 1)
-    if every <= left:
-        return SamplingPlan(True, 1, alone + every)
-    if not pair:  # of one feature all coalitions are known: only the rows and bases are computed
-        return SamplingPlan(False, 0, alone)
-    return SamplingPlan(False, min(MAX_ROUNDS, max(0, left) // pair), alone + pair)
 
 
 def all_coalitions(features: int) -> Masks:
@@ -78,11 +49,6 @@ def exact_values(middle: Floats, base: Floats, full: Floats) -> Floats:
         gains = value[without | 1 << feature] - value[without]
         parts[:, feature] = weights[sizes[without]] @ gains
     return parts
-
-
-def permutation(features: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
-    """A permutation of the features."""
-    return random.permutation(features)
 
 
 def path(order: npt.NDArray[np.int64]) -> Masks:

@@ -59,16 +59,24 @@ async def explained(model: ServedModel, rows: Array, seconds: float = 300, **par
     return await model.explainer.explain(request(rows, **parameters), deadline)
 
 
+class Timed(asyncio.Future[list[Tensor]]):
+    """An answer that took a quarter of a second."""
+
+    device_seconds = 0.25
+
+
 class Summing:
     """A scheduler of a model that adds features, times a `hint` if a request has one. From a call on it is `late`: it
-    raises, or it never answers."""
+    raises, or it never answers. With several `outputs`, each is the sum times its number, from 1."""
+
+    outputs = 1
 
     def __init__(self, calls: int, late: type[Exception] | None = None) -> None:
         self.calls = calls
         self._late = late
 
     def infer(self, inference: Inference, deadline: float) -> asyncio.Future[list[Tensor]]:
-        future: asyncio.Future[list[Tensor]] = asyncio.get_running_loop().create_future()
+        future = Timed()
         self.calls -= 1
         if self.calls < 0:
             if self._late is not None:
@@ -76,13 +84,16 @@ class Summing:
             return future
         sent, *hint = [np.frombuffer(tensor.data).reshape(tensor.shape) for tensor in inference.inputs]
         sums = sent.sum(axis=1) * (hint[0][:, 0] if hint else 1)
-        future.set_result([Tensor("y", "FP64", (len(sums), 1), sums.tobytes())])
+        outputs = sums[:, None] * np.arange(1, self.outputs + 1)
+        future.set_result([Tensor("y", "FP64", outputs.shape, outputs.tobytes())])
         return future
 
 
-def summing(scheduler: Summing, width: int = 13, budget: int = 100_000, behind: float = 0) -> SampledExplainer:
+def summing(
+    scheduler: Summing, width: int = 13, budget: int = 100_000, behind: float = 0, dims: tuple[int, ...] = (1,)
+) -> SampledExplainer:
     """Two calls for base and output; two calls for each of ten permutations of 13 features."""
-    output = TensorSpec("y", "FP64", (1,))
+    output = TensorSpec("y", "FP64", dims)
     config = ModelConfig(
         "m", inputs=(TensorSpec("input", "FP64", (width,)), TensorSpec("hint", "FP64", (1,), optional=True)),
         outputs=(output,), max_batch_size=48, explain=ExplainRules(budget=budget),

@@ -12,7 +12,7 @@ import pytest
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inference, RequestedOutput, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
-from runtimes.tensor.explanations import exact, sampling
+from runtimes.tensor.explanations import exact, explanation, sampling
 from runtimes.tensor.explanations.explanation import Attributions, check_selection, tensors_of
 from runtimes.tensor.interfaces import Array
 from tests.runtimes.tensor.explaining import Summing, X, a_model, explained, request, served, summing
@@ -58,12 +58,43 @@ async def test_the_bases_of_optional_inputs_count_for_the_budget() -> None:
         await explainer.explain(hinted(np.ones((5, 1)), np.ones(5)), far())
 
 
+@pytest.mark.parametrize("dims", [(20,), (-1,)])
+async def test_of_many_numbers_one_of_each_row_is_estimated(dims: tuple[int, ...]) -> None:
+    scheduler = Summing(99)
+    scheduler.outputs = 20
+    rows = np.array([[1.0, 2.0], [-1.0, -2.0]])
+    explainer = summing(scheduler, 2, dims=dims)
+    got = await explainer.explain(request(rows), far())
+    assert (got.values.shape, got.output.tolist()) == ((2, 1, 2), [[60], [-3]])
+    np.testing.assert_allclose(got.values[:, 0], rows * [[20], [1]])
+    assert [tensor.shape for tensor in tensors_of(got, ONE, None)] == [(2, 2), (2,), (2,), (2,), (2,)]
+    got = await explainer.explain(request(rows, target=4), far())
+    np.testing.assert_allclose(got.values[:, 0], rows * 5)
+    assert np.frombuffer(tensors_of(got, ONE, 4)[-1].data, "<i8").tolist() == [4, 4]
+    with pytest.raises(CallerError, match="from 0 to 19") as caught:
+        await explainer.explain(request(rows, target=20), far())
+    assert caught.value.device_ms == 250
+
+
+async def test_an_answer_of_mixtures_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = Summing(99)
+    scheduler.outputs = 3
+    monkeypatch.setattr(explanation, "MAX_VALUES", 2 * 3 * 13)
+    assert (await summing(scheduler, dims=(3,)).explain(request(np.ones((2, 13))), far())).values.size == 78
+    calls = scheduler.calls
+    with pytest.raises(CallerError, match=r"3 rows has 117 values.* and the most are 78: send fewer rows"):
+        await summing(scheduler, dims=(3,)).explain(request(np.ones((3, 13))), far())
+    assert scheduler.calls == calls
+    assert (await summing(scheduler, dims=(3,)).explain(request(np.ones((3, 13)), target=1), far())).values.size == 39
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 async def test_a_row_without_a_finite_output_is_refused_by_name(bad: float) -> None:
     rows = np.ones((3, 2))
     rows[1, 0] = bad
-    with pytest.raises(CallerError, match="The output `y` is not finite for row 1"):
+    with pytest.raises(CallerError, match="The output `y` is not finite for row 1") as caught:
         await summing(Summing(99), 2).explain(request(rows), far())
+    assert caught.value.device_ms == 250  # it is charged
     with pytest.raises(BackendError, match="not finite without the row's features"):
         await summing(Summing(99), 2, behind=bad).explain(request(np.ones((1, 2))), far())
 
@@ -80,7 +111,7 @@ async def test_an_answer_of_trees_has_a_bound(tmp_path: Path, monkeypatch: pytes
     options = {"objective": "multiclass", "num_class": 3, "verbose": -1}
     booster = lightgbm.train(options, lightgbm.Dataset(X, classes), 2)
     folder = a_model(tmp_path, "explain: true\n", lambda folder: booster.save_model(folder / "model.txt"))
-    monkeypatch.setattr(exact, "MAX_VALUES", 4 * 3 * 5)
+    monkeypatch.setattr(explanation, "MAX_VALUES", 4 * 3 * 5)
     async with served(folder) as model:
         assert model.explainer is not None
         assert await model.explainer.targets(far()) == 3

@@ -49,14 +49,14 @@ def a_model(root: Path, module: Any, explain: str, kind: str = "script") -> Path
     return folder
 
 
-async def explained(folder: Path, rows: Array, name: str = "x", **parameters: Any) -> tuple[Attributions, list[Tensor]]:
+async def explained(folder: Path, rows: Array, name: str = "x") -> tuple[Attributions, list[Tensor]]:
     model = await loaded.load(folder)
     try:
         assert model.explainer is not None
         tensor = Tensor(name, "FP32", rows.shape, np.ascontiguousarray(rows).tobytes())
         deadline = asyncio.get_running_loop().time() + 300
         got = await model.explainer.explain(Inference("m", inputs=[tensor]), deadline)
-        return got, tensors_of(got, model.config, parameters.get("target"))
+        return got, tensors_of(got, model.config, None)
     finally:
         await model.aclose()
 
@@ -98,8 +98,6 @@ async def test_requests_are_refused_that_gradients_cannot_answer(tmp_path: Path)
     folder = a_model(tmp_path, network(), "{method: gradients, budget: 100}")
     with pytest.raises(CallerError, match="3 rows needs 150 rows of the model, and the budget is 100"):
         await explained(folder, X[:3])
-    with pytest.raises(CallerError, match="leave out `target`"):
-        await explained(folder, X[:2], target=1)
 
 
 class Rounded(torch.nn.Module):  # type: ignore[misc]

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.tensor.explanations import sampling
+from runtimes.tensor.explanations.estimates import Method
+from runtimes.tensor.explanations.sampled import METHODS
 from runtimes.tensor.explanations.sampling import Mixer
 
 Floats = npt.NDArray[np.float64]
@@ -78,13 +80,27 @@ def test_one_permutation_and_its_reverse_are_exact_if_features_act_in_pairs(draw
 
 
 @given(
-    rows=st.integers(1, 50), features=st.integers(1, 40), background=st.integers(1, 50), budget=st.integers(1, 100_000)
-)
-def test_a_plan_never_exceeds_the_budget(rows: int, features: int, background: int, budget: int) -> None:
-    plan = sampling.plan(rows, features, background, budget)
-    each = 2**features - 2 if plan.is_exact else 2 * (features - 1)
-    assert rows + plan.rounds * rows * background * each <= budget or not plan.rounds
-    assert bool(plan.rounds) == (plan.needed <= budget)
+    method=st.sampled_from(list(METHODS.values())), rows=st.integers(1, 4), features=st.integers(0, 20),
+    spare=st.integers(0, 3000), seed=st.integers(0, 99),
+)  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_an_estimate_asks_for_no_more_coalitions_than_it_may(
+    method: Method, rows: int, features: int, spare: int, seed: int
+) -> None:
+    most = method.least(features) + spare
+    estimate = method.begin(rows, features, most, seed)
+    random, asked = np.random.default_rng(seed), 0
+    base, full = np.zeros((rows, 2)), np.ones((rows, 2))
+    while (masks := estimate.round()) is not None:
+        assert masks.shape[1] == features
+        assert len(masks) % rows == 0
+        asked += len(masks)
+        estimate.add(random.normal(size=(rows, len(masks) // rows, 2)), base, full)
+    assert rows * method.least(features) <= asked <= rows * most
+    values = estimate.values(base, full)
+    assert values.shape == (rows, 2, features)
+    if method.is_additive and features:
+        np.testing.assert_allclose(values.sum(axis=2), 1, atol=1e-9)
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 999), st.data())
