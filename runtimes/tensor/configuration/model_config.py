@@ -218,9 +218,9 @@ class ResponseCache:
 class ExplainRules:
     """How the runtime explains answers: which part each feature has in them."""
 
-    method: Annotated[Literal["auto", "tree", "gradients", "permutation"], At(None)] = "auto"
-    """`tree` is exact. `gradients` integrates those of a network. `permutation` asks the model for mixtures of rows.
-    `auto`: the first of them that the model has."""
+    method: Annotated[Literal["auto", "tree", "gradients", "permutation", "kernel"], At(None)] = "auto"
+    """`tree` is exact. `gradients` integrates those of a network. `permutation` and `kernel` ask the model for
+    mixtures of rows. `auto`: the first of `tree`, `gradients` and `permutation` that the model has."""
     background: Annotated[str, At(None)] = ""
     """The file in the model's folder with the rows that stand for an absent feature."""
     output: Annotated[str, At(None)] = ""

@@ -4,6 +4,7 @@ background.py     the rows that stand for absent features, from the model's fold
 sampling.py       coalitions of features and their values, without I/O
 estimates.py      how values are estimated, in rounds of coalitions
 permutations.py   all coalitions of few features, or permutations of many
+kernel.py         a regression on coalitions: Kernel SHAP
 games.py          what the features of a request are, and the rows of their coalitions
 asking.py         asks the model for the outputs of rows, in its own batches
 sampled.py        an explanation by mixtures of rows, within a budget and a deadline

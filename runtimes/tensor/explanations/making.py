@@ -13,8 +13,7 @@ from runtimes.tensor.explanations import background
 from runtimes.tensor.explanations.asking import Inferring
 from runtimes.tensor.explanations.exact import Closing, ExactExplainer, explaining
 from runtimes.tensor.explanations.explanation import Explainer, explained_output, width_of
-from runtimes.tensor.explanations.sampled import SampledExplainer
-from runtimes.tensor.explanations.sampling import MAX_FEATURES
+from runtimes.tensor.explanations.sampled import SampledExplainer, method_of
 from runtimes.tensor.interfaces import Instance, ModelLoadError
 from runtimes.tensor.scheduling.cached import Cached
 
@@ -76,7 +75,7 @@ async def _sampled(config: ModelConfig, model_folder: Path, scheduler: Inferring
         raise ModelLoadError("`background` is required: a file of rows, such as background.csv in the model's folder")
     path = model_folder / config.explain.background
     rows = await asyncio.to_thread(background.read, path, config)
-    if width_of(config) > MAX_FEATURES:
-        raise ModelLoadError(f"the model has {width_of(config)} features, and at most {MAX_FEATURES} are explained")
+    if width_of(config) > (most := method_of(config).most_features):
+        raise ModelLoadError(f"the model has {width_of(config)} features, and at most {most} are explained")
     inner = scheduler.uncached if isinstance(scheduler, Cached) else scheduler
     return SampledExplainer(config, output, inner, rows)

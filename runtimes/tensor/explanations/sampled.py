@@ -28,6 +28,7 @@ from runtimes.tensor.explanations.explanation import (
     target_of,
 )
 from runtimes.tensor.explanations.games import Game, Games, Tables
+from runtimes.tensor.explanations.kernel import KERNEL
 from runtimes.tensor.explanations.permutations import PERMUTATIONS
 from runtimes.tensor.explanations.sampling import Masks
 from runtimes.tensor.interfaces import Array, Tensors
@@ -35,7 +36,7 @@ from runtimes.tensor.scheduling.intake import Intake
 
 MAX_WAITING: Final = 64
 """Requests that wait for their explanation."""
-METHODS: Final[Mapping[str, Method]] = {method.name: method for method in (PERMUTATIONS,)}
+METHODS: Final[Mapping[str, Method]] = {method.name: method for method in (PERMUTATIONS, KERNEL)}
 Numbers = npt.NDArray[np.int64]
 
 

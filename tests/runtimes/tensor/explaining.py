@@ -90,12 +90,17 @@ class Summing:
 
 
 def summing(
-    scheduler: Summing, width: int = 13, budget: int = 100_000, behind: float = 0, dims: tuple[int, ...] = (1,)
+    scheduler: Summing,
+    width: int = 13,
+    budget: int = 100_000,
+    behind: float = 0,
+    dims: tuple[int, ...] = (1,),
+    **rules: Any,
 ) -> SampledExplainer:
     """Two calls for base and output; two calls for each of ten permutations of 13 features."""
     output = TensorSpec("y", "FP64", dims)
     config = ModelConfig(
         "m", inputs=(TensorSpec("input", "FP64", (width,)), TensorSpec("hint", "FP64", (1,), optional=True)),
-        outputs=(output,), max_batch_size=48, explain=ExplainRules(budget=budget),
+        outputs=(output,), max_batch_size=48, explain=ExplainRules(budget=budget, **rules),
     )  # fmt: skip
     return SampledExplainer(config, output, scheduler, {"input": np.full((4, width), behind)})
