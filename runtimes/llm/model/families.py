@@ -86,6 +86,13 @@ FAMILIES: Mapping[str, Family] = {
         slides=lambda raw, layer: bool(raw.get("use_sliding_window")),
         alike=True,
     ),
+    "qwen3_vl_moe_text": Family(
+        names=tensor_names.QWEN_VL_MOE,
+        defaults={"num_key_value_heads": 16, "max_position_embeddings": 128_000, "rope_theta": 500_000.0},
+        features=lambda raw: {"qk_norm": "head"} | features.qwen_moe({**raw, "norm_topk_prob": True}),
+        alike=True,
+        slides=lambda raw, layer: False,
+    ),
     "mixtral": Family(
         names=tensor_names.MIXTRAL,
         defaults={"num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-5, "num_experts_per_tok": 2},

@@ -29,6 +29,7 @@ OTHER_PARTS: Mapping[str, str] = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl": "qwen3",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
     "smolvlm": "llama",
 }
 _OUTER = ("eos_token_id", "quantization_config", "quantization")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from runtimes.llm.model.model_config import LayerKind, UnsupportedModel
 
 if TYPE_CHECKING:  # the tables are read without torch too
+    from torch import Tensor
+
     from runtimes.llm.model.matrix import Weight
 
 Part = Literal["whole", "query", "key", "value", "first", "second", "even", "odd"]
@@ -19,7 +21,10 @@ Part = Literal["whole", "query", "key", "value", "first", "second", "even", "odd
 
 
 class Heads(Protocol):
-    """The part of a shape that tells queries, keys and values apart."""
+    """The part of a shape that tells queries, keys and values apart, and a matrix from its transpose."""
+
+    @property
+    def hidden_size(self) -> int: ...
 
     @property
     def num_heads(self) -> int: ...
@@ -34,12 +39,13 @@ class Heads(Protocol):
 @dataclass(frozen=True, slots=True)
 class TensorPart:
     """A tensor of a file: its name, and the part that is wanted. `stacked` tensors [experts, …] hold those of all
-    experts, `transposed` matrices are [in, out]."""
+    experts, `transposed` matrices are [in, out]. With `either`, only those are that do not fit the hidden size."""
 
     name: str
     part: Part = "whole"
     stacked: bool = False
     transposed: bool = False
+    either: bool = False
     expert: int = -1
 
     def of(self, whole: "Weight", shape: Heads) -> "Weight":
@@ -48,7 +54,7 @@ class TensorPart:
 
         from runtimes.llm.model.matrix import GroupQuantized, with_rows
 
-        if self.transposed and isinstance(whole, torch.Tensor) and whole.dim() > 1:  # quantized ones are [out, in]
+        if isinstance(whole, torch.Tensor) and whole.dim() > 1 and self._lies(whole, shape):
             whole = whole.t()
         rows = _rows(self.part, whole.shape[0], shape)
         if rows == slice(None):
@@ -56,6 +62,12 @@ class TensorPart:
         return (
             with_rows(whole, torch.arange(whole.shape[0])[rows]) if isinstance(whole, GroupQuantized) else whole[rows]
         )
+
+    def _lies(self, whole: "Tensor", shape: Heads) -> bool:
+        """Whether the matrix is [in, out]. Quantized ones never are."""
+        if not self.either:
+            return self.transposed
+        return bool(whole.shape[0 if self.part == "whole" else 1] != shape.hidden_size)
 
 
 def _rows(part: Part, count: int, shape: Heads) -> slice:
@@ -150,6 +162,23 @@ LLAMA: Names = {"pre_feedforward_layernorm": "post_attention_layernorm"}
 _SHARED = {f"mlp.shared_expert.{part}": f"mlp.shared_experts.{part}" for part in ("gate_proj", "up_proj", "down_proj")}
 _SELECTION = "mlp.router.selection_bias"
 QWEN_MOE: Names = {**LLAMA, "mlp.router": "mlp.gate"}
+_STACKED_PARTS: tuple[tuple[str, str, Part], ...] = (
+    ("gate_proj", "gate_up_proj", "first"),
+    ("up_proj", "gate_up_proj", "second"),
+    ("down_proj", "down_proj", "whole"),
+)
+
+
+def _stacked_experts(module: str) -> dict[str, TensorPart]:
+    """All experts of a layer in two tensors without an end, gates above ups. Published files have them [experts, in,
+    out], and those of newer versions of transformers [experts, out, in]."""
+    return {
+        f"mlp.experts.{{expert}}.{own}.weight": TensorPart(f"{module}.{stored}", part, stacked=True, either=True)
+        for own, stored, part in _STACKED_PARTS
+    }
+
+
+QWEN_VL_MOE: Names = {**QWEN_MOE, **_stacked_experts("mlp.experts")}
 QWEN_NEXT: Names = {**QWEN_MOE, "linear_attn.scale_of_values": "linear_attn.norm"}
 DEEPSEEK_MOE: Names = {**QWEN_MOE, **_SHARED, _SELECTION: "mlp.gate.e_score_correction_bias"}
 ERNIE_MOE: Names = {**DEEPSEEK_MOE, _SELECTION: "mlp.moe_statics.e_score_correction_bias"}

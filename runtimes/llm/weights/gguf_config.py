@@ -48,6 +48,7 @@ ARCHITECTURES: Mapping[str, GgufFamily] = {
     "qwen3": GgufFamily("qwen3"),
     "qwen3vl": GgufFamily("qwen3"),
     "qwen3moe": GgufFamily("qwen3_moe", {"norm_topk_prob": True}),
+    "qwen3vlmoe": GgufFamily("qwen3_moe", {"norm_topk_prob": True}),
     "gemma": GgufFamily("gemma"),
     "gemma2": GgufFamily("gemma2", {"sliding_window": 4096}, windowed=True),
     "gemma3": GgufFamily("gemma3_text", windowed=True),

@@ -54,6 +54,7 @@ _GPT2 = {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_position
 ROWS: dict[str, dict[str, Any]] = {
     "qwen3_moe": _EXPERTS | {"head_dim": 32, "norm_topk_prob": True},
     "qwen3_moe-sparse": _EXPERTS | {"decoder_sparse_step": 2, "num_hidden_layers": 3, "mlp_only_layers": [1]},
+    "qwen3_moe-vl": _EXPERTS | {"head_dim": 16, "norm_topk_prob": True},
     "qwen2_moe": _EXPERTS | {"shared_expert_intermediate_size": 80},
     "mixtral": _LOCAL,
     "granite": _GRANITE,
@@ -175,6 +176,7 @@ GGUF: dict[str, tuple[str, dict[str, str]]] = {
     "qwen2_moe": (
         "qwen2moe", _QWEN_FIELDS | {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
     ),
+    "qwen3_moe-vl": ("qwen3vlmoe", _QWEN_FIELDS),
     "mixtral": ("llama", _EXPERT_FIELDS),
     "granite": ("granite", _GRANITE_FIELDS),
     "granitemoe": ("granitemoe", _GRANITE_FIELDS | _EXPERT_FIELDS),
@@ -230,13 +232,15 @@ _EYE = {
     "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 56,
     "patch_size": 14,
 }  # fmt: skip
+_QWEN_EYE = {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64}
 _VISION = {
     "idefics3": _EYE,
     "smolvlm": _EYE,
-    "qwen2_5_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
-    "qwen3_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
-    "qwen3_5": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
-    "qwen3_5_moe": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
+    "qwen2_5_vl": _QWEN_EYE,
+    "qwen3_vl": _QWEN_EYE,
+    "qwen3_vl_moe": _QWEN_EYE | {"deepstack_visual_indexes": [0]},
+    "qwen3_5": _QWEN_EYE,
+    "qwen3_5_moe": _QWEN_EYE,
     "mistral3": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
 }
 
@@ -254,6 +258,7 @@ def tiny_with_pictures(family: str) -> Any:
     else:
         sections = [2, 3, 3]
         text["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sections}
+        text |= _EXPERTS if family == "qwen3_vl_moe" else {}
     config = AutoConfig.for_model(family, text_config=text, vision_config=_VISION[family])
     return AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval().float()
 

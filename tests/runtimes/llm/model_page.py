@@ -16,6 +16,7 @@ DECODERS = {
     "qwen2_moe": "Qwen 1.5 and 2 MoE",
     "qwen3": "Qwen 3, Qwen 3 Embedding",
     "qwen3_vl": "Qwen 3-VL (text)",
+    "qwen3_vl_moe_text qwen3_vl_moe": "Qwen 3-VL MoE (text)",
     "qwen3_moe": "Qwen 3 30B-A3B and 235B-A22B, Qwen 3 Coder",
     "qwen3_next": "Qwen 3-Next",
     "qwen3_5_text qwen3_5": "Qwen 3.5 (text)",
@@ -80,7 +81,6 @@ _MISSING = {
     "deepseek_v32 mistral4": ("DeepSeek V3.2, Mistral Large 3", "latent attention of another kind"),
     "llama4 mllama": ("Llama 4, Llama 3.2 Vision", "chunks of attention, attention to pictures"),
     "gemma3n gemma4": ("Gemma 3n, Gemma 4", "embeddings and keys that layers share"),
-    "qwen3_vl_moe": ("Qwen 3-VL MoE", "experts under other names"),
     "nemotron-nas": ("Llama-Nemotron Super", "layers of different sizes"),
     "albert deberta deberta-v2 electra xlm-roberta-flash t5": (
         "Jina v3, DeBERTa, T5 encoders", "their own kinds of attention",
@@ -157,6 +157,7 @@ _SPECIAL = {
     "qwen2_moe": "experts, one of them for all tokens",
     "qwen2_vl qwen2_5_vl": "pictures are not read",
     "qwen3_vl": "pictures are not read",
+    "qwen3_vl_moe_text qwen3_vl_moe": "experts; pictures are not read",
     "gemma3_text gemma3": "pictures are not read",
     "qwen3_moe": "experts",
     "gpt_oss": "experts in MXFP4 or whole, sinks",
@@ -234,8 +235,9 @@ def loadable() -> set[str]:
 
 def _archs(types: str, files: dict[str, list[str]]) -> list[str]:
     seen = [name for kind in types.split() for name in files.get(kind, [])]
-    pictures = {"qwen2_vl": ["qwen2vl"], "qwen3_vl": ["qwen3vl"]}.get(types.split()[0])
-    return pictures or [name for name in seen if name not in ("qwen2vl", "qwen3vl")]
+    pictures = {"qwen2_vl": ["qwen2vl"], "qwen3_vl": ["qwen3vl"], "qwen3_vl_moe_text": ["qwen3vlmoe"]}
+    own = {name for names in pictures.values() for name in names}
+    return pictures.get(types.split()[0]) or [name for name in seen if name not in own]
 
 
 def _coded(names: str) -> str:

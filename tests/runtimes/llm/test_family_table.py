@@ -58,11 +58,23 @@ def test_a_family_is_that_of_transformers(tmp_path: Path, row: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "family", ["qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe", "mistral3", "idefics3", "smolvlm"]
+    "family", ["qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "mistral3", "idefics3", "smolvlm"]
 )
 def test_a_model_that_also_sees_is_served_for_its_text(tmp_path: Path, family: str) -> None:
     model = tiny_with_pictures(family)
     assert_same(save_safetensors(model, tmp_path), model)
+
+
+def test_stacked_experts_are_read_in_both_orders(tmp_path: Path) -> None:
+    """Published files have [experts, in, out], transformers 5 writes [experts, out, in]."""
+    model = tiny_with_pictures("qwen3_vl_moe")
+    folder = save_safetensors(model, tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    turned = {
+        name: tensor.transpose(1, 2).contiguous() if ".experts." in name else tensor for name, tensor in tensors.items()
+    }
+    save_file(turned, folder / "model.safetensors")
+    assert_same(folder, model)
 
 
 @pytest.mark.parametrize("row", GGUF)
