@@ -14,6 +14,8 @@ hugging_face.py      the shape of a model from its config.json
 families.py          the families of decoders, one row for each; family_features.py: what is special in them;
                      family.py: a row
 tensor_names.py      the names of a family's tensors in files
-rope.py              rotary positions; model_config.py: the shape of a model
+rope.py              rotary positions
+model_config.py      the shape of a model; recurrent_shapes.py: of recurrent layers;
+                     checks.py: which numbers they can have
 matrix.py            a weight matrix, whole or quantized at load
 """

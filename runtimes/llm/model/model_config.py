@@ -1,37 +1,49 @@
 """The shape of a model, independent of the format of its weights."""
 
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import isfinite
 from typing import Literal
 
+from runtimes.llm.model.checks import (
+    MAX_EXPERTS,
+    MAX_HEAD_DIM,
+    MAX_LATENT,
+    MAX_LAYERS,
+    MOST,
+    UnsupportedModel,
+    check_number,
+    checked_count,
+)
+from runtimes.llm.model.recurrent_shapes import DeltaShape, MambaShape
+
+__all__ = [  # checks are imported from here too
+    "MAX_HEAD_DIM",
+    "MAX_LATENT",
+    "MAX_LAYERS",
+    "Activation",
+    "DeltaShape",
+    "ExpertShape",
+    "LatentShape",
+    "LayerKind",
+    "MambaShape",
+    "ModelShape",
+    "NormName",
+    "QueryNorm",
+    "Rope",
+    "Scoring",
+    "UnsupportedModel",
+    "checked_count",
+]  # fmt: skip
 Activation = Literal["silu", "gelu_tanh", "gelu", "relu2", "xielu", "clamped_swiglu"]
 NormName = Literal["rms", "layer", "layer_biased"]
 QueryNorm = Literal["head", "head_after_rope", "whole"]
 Scoring = Literal["softmax", "sigmoid", "softmax_of_chosen", "sparsemixer"]
 
 
-class UnsupportedModel(ValueError):
-    """The model has a part that this engine does not support, or lacks a part that it needs."""
-
-
 _COUNTS = (
     "vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
     "context_length",
 )  # fmt: skip
-_MOST = 1 << 24
-MAX_LAYERS = 1 << 12
-MAX_EXPERTS = 1 << 12
-MAX_HEAD_DIM = 1 << 12
-MAX_LATENT = 1 << 13
-_LARGEST = 1e9
-
-
-def checked_count(name: str, value: object, most: int = _MOST) -> int:
-    """`value` if it can be a size of a model. Raises UnsupportedModel."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        shown = repr(value) if not isinstance(value, int) or value.bit_length() < 100 else "a huge number"
-        raise UnsupportedModel(f"the configuration's {name} is {shown}, which no model can have")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +110,7 @@ class ExpertShape:
         checked_count("intermediate size of an expert", self.intermediate_size)
         checked_count("number of groups of experts", self.groups, self.count)
         checked_count("number of groups of a token", self.chosen_groups, self.groups)
-        _check_number("routed_scaling_factor", self.scale)
+        check_number("routed_scaling_factor", self.scale)
         if self.shared_size:
             checked_count("intermediate size of the shared expert", self.shared_size)
         size = self.count // self.groups
@@ -132,94 +144,6 @@ class LatentShape:
             checked_count(name, value, MAX_LATENT)
         if self.turned_dim % 2:
             raise UnsupportedModel(f"the configuration's qk_rope_head_dim is {self.turned_dim}: pairs of it turn")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MambaShape:
-    """Mamba-2's layers (recurrent/mamba.py): `heads` of `head_dim` numbers, each with `state` numbers to remember.
-
-    Every group of neighbouring heads shares its B and C. Steps are kept within `step_limits`. What the heads give is
-    multiplied by silu(gate), before a norm of each group if `normed`, or after it if `gated_last`. `multipliers` are
-    those of gate, x, B, C and steps, `out_multiplier` that of the layer's output.
-    """
-
-    heads: int
-    head_dim: int
-    state: int
-    groups: int
-    conv_length: int
-    conv_bias: bool = True
-    bias: bool = False
-    out_bias: bool = False
-    normed: bool = True
-    gated_last: bool = False
-    step_limits: tuple[float, float] = (0.0, inf)
-    multipliers: tuple[float, ...] = ()
-    out_multiplier: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name, value in (
-            ("number of recurrent heads", self.heads), ("size of a recurrent head", self.head_dim),
-            ("size of a recurrent state", self.state), ("number of recurrent groups", self.groups),
-        ):  # fmt: skip
-            checked_count(name, value, MAX_LATENT)
-        checked_count("length of a convolution less one", self.conv_length - 1, 63)
-        checked_count("size of recurrent layers", self.inner)
-        for multiplier in (*self.multipliers, self.out_multiplier):
-            _check_number("multiplier of recurrent layers", multiplier)
-        if self.heads % self.groups:
-            raise UnsupportedModel(f"{self.heads} recurrent heads cannot be in {self.groups} groups")
-
-    @property
-    def inner(self) -> int:
-        """What all heads give."""
-        return self.heads * self.head_dim
-
-    @property
-    def channels(self) -> int:
-        """The numbers of a token that are convolved."""
-        return self.inner + 2 * self.groups * self.state
-
-    @property
-    def state_size(self) -> tuple[int, ...]:
-        return (self.heads, self.head_dim, self.state)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaShape:
-    """Layers of the gated delta rule (recurrent/delta.py). Files have their rows `by_key_head`, or in our own order."""
-
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    conv_length: int
-    by_key_head: bool = True
-
-    def __post_init__(self) -> None:
-        for name, value in (
-            ("linear_num_key_heads", self.key_heads), ("linear_num_value_heads", self.value_heads),
-            ("linear_key_head_dim", self.key_dim), ("linear_value_head_dim", self.value_dim),
-        ):  # fmt: skip
-            checked_count(name, value, MAX_LATENT)
-        checked_count("linear_conv_kernel_dim less one", self.conv_length - 1, 63)
-        checked_count("size of recurrent layers", self.channels)
-        if self.value_heads % self.key_heads:
-            raise UnsupportedModel(f"{self.value_heads} value heads cannot share {self.key_heads} key heads evenly")
-
-    @property
-    def inner(self) -> int:
-        """What all heads give."""
-        return self.value_heads * self.value_dim
-
-    @property
-    def channels(self) -> int:
-        """The numbers of a token that are convolved: queries, keys and values."""
-        return 2 * self.key_heads * self.key_dim + self.inner
-
-    @property
-    def state_size(self) -> tuple[int, ...]:
-        return (self.value_heads, self.key_dim, self.value_dim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +218,7 @@ class ModelShape:
     def __post_init__(self) -> None:
         """Check every size once: all computations, the native step too, rely on it."""
         for name in _COUNTS:
-            checked_count(name, getattr(self, name), _BOUNDS.get(name, _MOST))
+            checked_count(name, getattr(self, name), _BOUNDS.get(name, MOST))
         if self.num_heads % self.num_kv_heads:
             raise UnsupportedModel(f"{self.num_heads} heads cannot share {self.num_kv_heads} key heads evenly")
         checked_count("num_heads times head_dim", self.num_heads * self.head_dim)
@@ -302,10 +226,10 @@ class ModelShape:
             "rms_norm_eps", "attention_scale", "embedding_multiplier", "residual_multiplier", "logits_multiplier",
             "gate_multiplier", "mlp_multiplier", "attention_multiplier",
         ):  # fmt: skip
-            _check_number(name, getattr(self, name))
+            check_number(name, getattr(self, name))
         for name in ("attention_soft_cap", "logits_soft_cap"):
             if (cap := getattr(self, name)) is not None:
-                _check_number(name, cap)
+                check_number(name, cap)
         if len(self.layer_kinds) != self.num_layers or not set(self.layer_kinds) <= set(range(len(self.kinds))):
             raise UnsupportedModel(f"the kinds of {len(self.layer_kinds)} layers are not those of {self.num_layers}")
         if self.conv_layers:
@@ -354,11 +278,6 @@ class ModelShape:
 _BOUNDS = {"num_layers": MAX_LAYERS, "head_dim": MAX_HEAD_DIM}
 
 
-def _check_number(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < _LARGEST:
-        raise UnsupportedModel(f"the configuration's {name} is {value!r}, which no model can have")
-
-
 def _check_rope(rope: Rope, head_dim: int) -> None:
     lists = [rope.frequencies] if rope.short_context is None else [rope.frequencies, rope.long_frequencies]
     for frequencies in lists:
@@ -369,4 +288,4 @@ def _check_rope(rope: Rope, head_dim: int) -> None:
             raise UnsupportedModel("the configuration's rope has frequencies that are not finite")
     if len(set(map(len, lists))) > 1:
         raise UnsupportedModel("the configuration's rope has more frequencies for one context than for the other")
-    _check_number("rope attention factor", rope.attention_factor)
+    check_number("rope attention factor", rope.attention_factor)
