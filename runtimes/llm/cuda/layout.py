@@ -67,12 +67,13 @@ class CudaLayout:
         return cls(step[:, SLOT].long(), step[:, TABLE:], each, step[:, LENGTH].contiguous(), (tiles,))
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions,
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, keys: Pages, values: Pages, scores: ScoreOptions,
         sinks: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """See `Attention.attend`."""
-        store(keys, self.slots, key)
-        store(values, self.slots, value)
+        if key is not None and value is not None:
+            store(keys, self.slots, key)
+            store(values, self.slots, value)
         scales = None
         if isinstance(keys, SmallPages) and isinstance(values, SmallPages):
             scales = keys.scales, values.scales

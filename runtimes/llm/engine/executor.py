@@ -170,12 +170,8 @@ def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_s
 
 
 def _cuda(model: Llama) -> "type[CudaExecutor] | None":
-    """For a model on a GPU, if Triton is installed, which is part of PyTorch for GPUs.
-
-    Latent attention, short convolutions and recurrent layers are torch's.
-    """
-    config = model.config
-    if model.device.type != "cuda" or config.latent is not None or config.conv_layers or config.recurrent is not None:
+    """For a model on a GPU, if Triton is installed, which is part of PyTorch for GPUs."""
+    if model.device.type != "cuda" or model.config.for_torch_alone is not None:
         return None
     try:
         from runtimes.llm.cuda.executor import CudaExecutor

@@ -9,13 +9,14 @@ lora.py              adapters of low rank, and what they add to a product
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages; latent.py: of latents, as DeepSeek has it
 recurrent/           layers with a state in the place of attention or beside it
+gemma/               what Gemma 3n adds
 short_conv.py        layers with a convolution in the place of attention
 hugging_face.py      the shape of a model from its config.json
 families.py          the families of decoders, one row for each; family_features.py: what is special in them;
                      family.py: a row
 tensor_names.py      the names of a family's tensors in files
 rope.py              rotary positions
-model_config.py      the shape of a model; recurrent_shapes.py: of recurrent layers;
+model_config.py      the shape of a model; recurrent_shapes.py, gemma_shapes.py: of parts;
                      checks.py: which numbers they can have
 matrix.py            a weight matrix, whole or quantized at load
 """

@@ -1,5 +1,7 @@
 """What an MLP does with the outputs of its first matrix."""
 
+from statistics import NormalDist
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -10,21 +12,28 @@ XIELU_BETA = 0.5
 _XIELU_EPS = -1e-6
 
 
-def activated(config: ModelShape, rows: Tensor, parameters: Tensor | None = None) -> Tensor:
-    """activation(gate) × up of gate and up side by side, or activation(up): [T, 2 × size] or [T, size] → [T, size]."""
+def activated(config: ModelShape, rows: Tensor, parameters: Tensor | None = None, sparsity: float = 0.0) -> Tensor:
+    """activation(gate) × up of gate and up side by side, or activation(up): [T, 2 × size] or [T, size] → [T, size].
+
+    Of normally distributed gates, the share `sparsity` is below 0 after the subtraction, and then 0.
+    """
     if not config.gated:
-        return _activation(config, rows, parameters)
+        return activation(config, rows, parameters)
     gate, up = rows.chunk(2, dim=-1)
     if config.gate_multiplier != 1:
         gate = gate * config.gate_multiplier
+    if sparsity:
+        quantile = NormalDist().inv_cdf(sparsity)
+        gate = functional.relu(gate - (gate.mean(-1, keepdim=True) + quantile * gate.std(-1, False, keepdim=True)))
     if config.activation == "clamped_swiglu":
         alpha, limit = config.swiglu
         gate, up = gate.clamp(max=limit), up.clamp(min=-limit, max=limit)
         return gate * torch.sigmoid(alpha * gate) * (up + 1)
-    return _activation(config, gate, parameters) * up
+    return activation(config, gate, parameters) * up
 
 
-def _activation(config: ModelShape, rows: Tensor, parameters: Tensor | None) -> Tensor:
+def activation(config: ModelShape, rows: Tensor, parameters: Tensor | None = None) -> Tensor:
+    """Of each number alone; `parameters` are xIELU's."""
     match config.activation:
         case "silu":
             return functional.silu(rows)

@@ -140,13 +140,14 @@ class Attention(Protocol):
     """The attention of the tokens of one step, the same in every layer."""
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions,
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, keys: Pages, values: Pages, scores: ScoreOptions,
         sinks: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Store the step's keys and values in the cache, then attend causally over each sequence's own pages.
 
         `query` is [T, H, D], `key` and `value` [T, K, D], `keys` and `values` one layer's cache, changed in place.
-        `sinks` [H], float32, are one more score of each head, of no value. Returns [T, H, D].
+        Without `key` and `value` the cache has them already, of another layer. `sinks` [H], float32, are one more score
+        of each head, of no value. Returns [T, H, D].
         """
 
 
@@ -207,12 +208,13 @@ class Layout:
         )
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions,
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, keys: Pages, values: Pages, scores: ScoreOptions,
         sinks: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """See `Attention.attend`."""
-        store(keys, self.slots, key)
-        store(values, self.slots, value)
+        if key is not None and value is not None:
+            store(keys, self.slots, key)
+            store(values, self.slots, value)
         how = _Scoring(scores.scale_of(query), scores.soft_cap, sinks)
         outputs = []
         if self.num_decodes:

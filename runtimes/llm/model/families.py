@@ -9,6 +9,7 @@ from runtimes.llm.model import family_features as features
 from runtimes.llm.model import tensor_names
 from runtimes.llm.model.family import Family
 from runtimes.llm.model.family_features import Raw
+from runtimes.llm.model.gemma.families import GEMMA_FAMILIES
 from runtimes.llm.model.recurrent.families import RECURRENT_FAMILIES
 
 
@@ -62,6 +63,7 @@ _DEEPSEEK_V3 = Family(
 
 FAMILIES: Mapping[str, Family] = {
     **RECURRENT_FAMILIES,
+    **GEMMA_FAMILIES,
     "llama": Family(defaults={"max_position_embeddings": 2048}, alike=True, slides=lambda raw, layer: False),
     "mistral": Family(
         defaults={"num_key_value_heads": 8, "sliding_window": 4096, "max_position_embeddings": 131_072}, alike=True

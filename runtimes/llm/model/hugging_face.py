@@ -22,6 +22,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 # Models that also see or hear, by their own type, and the family of the part that writes.
 OTHER_PARTS: Mapping[str, str] = {
     "gemma3": "gemma3_text",
+    "gemma3n": "gemma3n_text",
     "idefics3": "llama",
     "mistral3": "mistral",
     "qwen2_vl": "qwen2",

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runtimes.llm.model.gemma.per_layer import PerLayer, read_per_layer
+from runtimes.llm.model.gemma.streams import COEFFICIENTS, Streams, read_streams
 from runtimes.llm.model.latent import Latent, read_latent
 from runtimes.llm.model.matrix import Weight, concatenated, with_rows
 from runtimes.llm.model.model_config import DeltaShape, ExpertShape, MambaShape, ModelShape
@@ -23,7 +25,7 @@ TensorSource = Callable[[str, tuple[int, ...]], Any]
 """The weight of that name, which must have that shape, on the device to compute with: a matrix in the dtype to compute
 with, a vector in float32."""
 
-WHOLE = (".mlp.router.weight", ".mlp.shared_expert_gate.weight", "model.embed_positions.weight")
+WHOLE = (".mlp.router.weight", ".mlp.shared_expert_gate.weight", "model.embed_positions.weight", *COEFFICIENTS)
 """Ends of the names of small matrices that decide much: they are float32, and never quantized."""
 
 
@@ -53,7 +55,7 @@ class Layer:
     attention_norm: Tensor | None
     attention_norm_bias: Tensor | None
     qkv: Weight | None
-    """None of latent attention, and of a layer without attention."""
+    """None of latent attention, and of a layer without attention. Queries alone where another layer has the keys."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     key_norm: Tensor | None
@@ -79,6 +81,8 @@ class Layer:
     delta: DeltaLayer | None = None
     """In place of attention."""
     attention_gate: Weight | None = None
+    per_layer: PerLayer | None = None
+    streams: Streams | None = None
 
     @property
     def mixes(self) -> bool:
@@ -109,6 +113,8 @@ class _LayerReader:
         heads, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         qkv = [("self_attn.q_proj", heads), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
         whole, normed = config.qk_norm == "whole", config.qk_norm is not None and attends
+        own_keys = config.key_layer(self._index) == self._index
+        qkv = qkv if own_keys else qkv[:1]
         experts, size = config.experts_of(self._index), config.mlp_size(self._index)
         # A model's biases are not those of the MLP beside its experts.
         biased = config.mlp_bias and experts is None
@@ -127,7 +133,7 @@ class _LayerReader:
             qkv=self._qkv(qkv) if attends and config.latent is None else None,
             qkv_bias=self._bias(qkv, config.qkv_bias and attends),
             query_norm=self._norm("self_attn.q_norm", heads if whole else config.head_dim, normed),
-            key_norm=self._norm("self_attn.k_norm", key if whole else config.head_dim, normed),
+            key_norm=self._norm("self_attn.k_norm", key if whole else config.head_dim, normed and own_keys),
             sinks=self._read("self_attn.sinks", config.num_heads) if config.sinks and attends else None,
             attention_out=self._matrix(out, config.attended_size) if attends else None,
             attention_out_bias=self._bias(out, config.attention_out_bias and attends),
@@ -146,6 +152,8 @@ class _LayerReader:
             mamba=read_mamba(config, state, self._read, self._dtype) if isinstance(state, MambaShape) else None,
             delta=read_delta(config, state, self._read) if isinstance(state, DeltaShape) else None,
             attention_gate=self._query_and_gate()[1] if gated else None,
+            per_layer=None if config.per_layer is None else read_per_layer(config, config.per_layer, self._read),
+            streams=None if config.streams is None else read_streams(config, config.streams, self._read),
         )
 
     def _qkv(self, parts: Sequence[tuple[str, int]]) -> Weight:

@@ -6,17 +6,21 @@ Team 2024, https://arxiv.org/abs/2408.00118), layers whose attention and MLP are
 mixtures of experts. T is the number of tokens in a step.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from runtimes.llm.model import latent
-from runtimes.llm.model.activations import activated
+from runtimes.llm.model.activations import activated, activation
 from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
 from runtimes.llm.model.experts import mixed
+from runtimes.llm.model.gemma.per_layer import gated, read_rows
+from runtimes.llm.model.gemma.streams import read_ends
 from runtimes.llm.model.layers import Layer, TensorSource, read_layer
 from runtimes.llm.model.lora import AdaptedRows, MatrixName, add_low_rank
 from runtimes.llm.model.matrix import Weight, embedding, linear
@@ -72,10 +76,14 @@ class Llama:
         attending = [index for index in range(config.num_layers) if config.attends(index)]
         # Each layer's place in the cache of its kind.
         convs = sorted(config.conv_layers)
-        self._cached_at = {index: place for kind in (convs, attending) for place, index in enumerate(kind)}
+        own = [index for index in attending if config.key_layer(index) == index]
+        self._cached_at = {index: place for kind in (convs, own) for place, index in enumerate(kind)}
+        self._cached_at |= {index: self._cached_at[config.key_layer(index)] for index in attending}
         self._state_at = {index: place for place, index in enumerate(sorted(config.recurrent_layers))}
         places = (config.context_length, config.hidden_size)
         self.places = tensor("model.embed_positions.weight", places) if config.position_embeddings else None
+        self.token_rows = None if config.per_layer is None else read_rows(config, config.per_layer, tensor)
+        self.ends = None if config.streams is None else read_ends(config, config.streams, tensor)
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -117,22 +125,55 @@ class Llama:
             None if turn is None else (turn[0][positions][:, None], turn[1][positions][:, None]) for turn in rotary
         ]
         step = _Step(turns, self.query_growth(positions), cache, layout, adapted, recent, recurrence)
-        factor = self.config.residual_multiplier
-        for index, layer in enumerate(self.layers):
-            if layer.mixes:
-                normed = self._normed(hidden, layer.attention_norm, layer.attention_norm_bias)
-                mixed = self._normed(self._mixed(layer, normed, index, step), layer.attention_post_norm)
-                if self.config.parallel:
-                    hidden = hidden + mixed + self._mlp(layer, index, normed, adapted)
-                    continue
-                hidden = hidden + (mixed if factor == 1 else mixed * factor)
-            if not layer.has_mlp:
-                continue
-            normed = self._normed(hidden, layer.mlp_norm, layer.mlp_norm_bias)
-            given = self._mlp(layer, index, normed, adapted)
-            given = self._normed(given, layer.mlp_post_norm)
-            hidden = hidden + (given if factor == 1 else given * factor)
+        if self.ends is not None:
+            hidden = self._streamed(token_ids, hidden, step)
+        else:
+            for index, layer in enumerate(self.layers):
+                hidden = self._after(layer, hidden, index, step)
         return self._normed(hidden, self.norm, self.norm_bias)
+
+    def _after(self, layer: Layer, hidden: Tensor, index: int, step: "_Step") -> Tensor:
+        """[T, hidden] → [T, hidden], through one layer."""
+        factor = self.config.residual_multiplier
+        if layer.mixes:
+            normed = self._normed(hidden, layer.attention_norm, layer.attention_norm_bias)
+            mixed = self._normed(self._mixed(layer, normed, index, step), layer.attention_post_norm)
+            if self.config.parallel:
+                return hidden + mixed + self._mlp(layer, index, normed, step.adapted)
+            hidden = hidden + (mixed if factor == 1 else mixed * factor)
+        if not layer.has_mlp:
+            return hidden
+        given = self._computed(layer, hidden, index, step)
+        return hidden + (given if factor == 1 else given * factor)
+
+    def _computed(self, layer: Layer, hidden: Tensor, index: int, step: "_Step") -> Tensor:
+        """What an MLP adds, between its norms."""
+        normed = self._normed(hidden, layer.mlp_norm, layer.mlp_norm_bias)
+        return self._normed(self._mlp(layer, index, normed, step.adapted), layer.mlp_post_norm)
+
+    def _streamed(self, token_ids: Tensor, embedded: Tensor, step: "_Step") -> Tensor:
+        """All layers, where a token has several hidden states: [T, hidden] → [T, hidden]."""
+        config, shape = self.config, self.config.streams
+        assert self.ends is not None
+        assert self.token_rows is not None
+        assert shape is not None
+        rows, eps, active = self.token_rows.of(token_ids, embedded, config), config.rms_norm_eps, shape.active
+        streams = self.ends.begun(embedded)
+        for index, layer in enumerate(self.layers):
+            assert layer.streams is not None
+            assert layer.per_layer is not None
+            predicted = layer.streams.predicted(streams, active, eps)
+            normed = self._normed(predicted[active], layer.attention_norm)
+            mixed = self._normed(self._mixed(layer, normed, index, step), layer.attention_post_norm)
+            hidden = (predicted[active] + mixed + layer.streams.summed(normed, eps)) / math.sqrt(2)
+            hidden = hidden + self._computed(layer, hidden, index, step)
+            streams = layer.streams.corrected(predicted, hidden, active, eps)
+            first = streams[active]
+            if layer.streams.scale is not None:
+                first = (first * layer.streams.scale).to(first.dtype)
+            given = gated(layer.per_layer, first, rows[:, index], partial(activation, config), eps)
+            streams = torch.cat([streams[:1], streams[1:] + given])
+        return self.ends.ended(streams)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[rows, hidden] → [rows, vocab]."""
@@ -181,15 +222,19 @@ class Llama:
             inner = latent.attended(layer.latent, config.latent, normed, turn, cache.keys[place], layout, how)
             return linear(inner, layer.attention_out)
         assert layer.qkv is not None
-        widths = [heads * config.head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
-        query, key, value = _product(normed, layer.qkv, layer.qkv_bias, adapted, index, "qkv").split(widths, dim=1)
-        query, key = self._placed(query, layer.query_norm, turn), self._placed(key, layer.key_norm, turn)
+        keys = config.num_kv_heads * config.head_dim
+        rows = _product(normed, layer.qkv, layer.qkv_bias, adapted, index, "qkv")
+        query, *others = rows.tensor_split([config.attended_size, config.attended_size + keys], dim=1)
+        query, key, value = self._placed(query, layer.query_norm, turn), None, None
+        if config.key_layer(index) == index:
+            key = self._placed(others[0], layer.key_norm, turn)
+            value = self._values(others[1])
         if growth is not None:
             query = (query * growth[:, None, None]).to(query.dtype)
         attended = layout.attend(
             query,
             key,
-            value.unflatten(1, (-1, config.head_dim)),
+            value,
             cache.keys[place],
             cache.values[place],
             self.scores[layer.kind],
@@ -199,6 +244,13 @@ class Llama:
         if layer.attention_gate is not None:
             inner = inner * torch.sigmoid(linear(normed, layer.attention_gate))
         return _product(inner, layer.attention_out, layer.attention_out_bias, adapted, index, "attention_out")
+
+    def _values(self, rows: Tensor) -> Tensor:
+        """[T, heads × head_dim] → [T, heads, head_dim]."""
+        heads = rows.unflatten(1, (-1, self.config.head_dim))
+        if not self.config.value_norm:
+            return heads
+        return functional.rms_norm(heads.float(), heads.shape[-1:], None, self.config.rms_norm_eps).to(heads.dtype)
 
     def _placed(self, rows: Tensor, norm: Tensor | None, turn: Turn | None) -> Tensor:
         """Queries or keys, normed and turned: [T, heads × head_dim] → [T, heads, head_dim]."""
@@ -215,7 +267,8 @@ class Llama:
         given = None
         if layer.gate_up is not None and layer.down is not None:
             both = _product(normed, layer.gate_up, layer.gate_up_bias, adapted, index, "gate_up")
-            inner = activated(self.config, both, layer.activation)
+            sparsity = self.config.sparsity[index] if self.config.sparsity else 0.0
+            inner = activated(self.config, both, layer.activation, sparsity)
             given = _product(inner, layer.down, layer.down_bias, adapted, index, "down")
             if self.config.mlp_multiplier != 1:
                 given = given * self.config.mlp_multiplier

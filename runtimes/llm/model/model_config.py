@@ -14,6 +14,7 @@ from runtimes.llm.model.checks import (
     check_number,
     checked_count,
 )
+from runtimes.llm.model.gemma_shapes import PerLayerShape, StreamShape
 from runtimes.llm.model.recurrent_shapes import DeltaShape, MambaShape
 
 __all__ = [  # checks are imported from here too
@@ -214,6 +215,16 @@ class ModelShape:
     unattended: frozenset[int] = frozenset()
     """Layers without attention, beside those with a short convolution."""
     without_mlp: frozenset[int] = frozenset()
+    mlp_sizes: tuple[int, ...] = ()
+    """Of each layer's MLP, if they differ; `intermediate_size` is the greatest."""
+    sparsity: tuple[float, ...] = ()
+    """The share of each layer's gates that is 0, were they normally distributed."""
+    value_norm: bool = False
+    """Whether values have an RMS norm without weights."""
+    key_layers: tuple[int, ...] = ()
+    """The layer whose keys and values each layer reads, itself or one before it; itself if empty."""
+    per_layer: PerLayerShape | None = None
+    streams: StreamShape | None = None
 
     def __post_init__(self) -> None:
         """Check every size once: all computations, the native step too, rely on it."""
@@ -236,6 +247,8 @@ class ModelShape:
             checked_count("conv_L_cache", self.conv_length, 64)
         if self.recurrent is not None and not self.attention_layers:
             raise UnsupportedModel("a model whose layers are all recurrent is not supported: none has attention")
+        for size in self.mlp_sizes:
+            checked_count("intermediate_size of a layer", size)
         for kind in self.kinds:
             if kind.window is not None:
                 checked_count("sliding_window", kind.window)
@@ -258,8 +271,27 @@ class ModelShape:
 
     @property
     def attention_layers(self) -> int:
-        """The number of layers that have keys and values."""
-        return self.num_layers - len(self.conv_layers | self.unattended)
+        """The number of layers that have keys and values of their own."""
+        return sum(self.attends(layer) and self.key_layer(layer) == layer for layer in range(self.num_layers))
+
+    def key_layer(self, layer: int) -> int:
+        """The layer whose keys and values a layer reads."""
+        return self.key_layers[layer] if self.key_layers else layer
+
+    @property
+    def for_torch_alone(self) -> str | None:
+        """The part of the model that only torch computes."""
+        parts = {
+            "latent attention": self.latent is not None,
+            "short convolutions": bool(self.conv_layers),
+            "recurrent layers": self.recurrent is not None,
+            "several hidden states of a token": self.streams is not None,
+            "embeddings for each layer": self.per_layer is not None,
+            "keys that layers share": bool(self.key_layers),
+            "norms of values": self.value_norm,
+            "MLPs of different sizes": bool(self.mlp_sizes),
+        }
+        return next((part for part, there in parts.items() if there), None)
 
     def attends(self, layer: int) -> bool:
         return layer not in self.conv_layers and layer not in self.unattended
@@ -272,7 +304,9 @@ class ModelShape:
         if layer in self.without_mlp:
             return 0
         experts = self.experts_of(layer)
-        return self.intermediate_size if experts is None else experts.shared_size
+        if experts is not None:
+            return experts.shared_size
+        return self.mlp_sizes[layer] if self.mlp_sizes else self.intermediate_size
 
 
 _BOUNDS = {"num_layers": MAX_LAYERS, "head_dim": MAX_HEAD_DIM}

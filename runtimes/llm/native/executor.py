@@ -321,12 +321,8 @@ def unsupported(model: Llama, block_size: int, kv_dtype: torch.dtype = torch.bfl
     config = model.config
     if model.device.type != "cpu" or model.dtype != torch.bfloat16:
         return f"it computes with bfloat16 on a CPU, not with {model.dtype} on {model.device.type}"
-    if config.latent is not None:
-        return "it has no latent attention"
-    if config.conv_layers:
-        return "it has no short convolutions"
-    if config.recurrent is not None:
-        return "it has no recurrent layers"
+    if (part := config.for_torch_alone) is not None:
+        return f"it has no {part}"
     if kv_dtype not in (torch.bfloat16, torch.int8):
         return f"its KV cache holds bfloat16 or int8, not {kv_dtype}"
     if block_size % STRIP:

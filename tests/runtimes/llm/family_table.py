@@ -47,6 +47,20 @@ _DELTA = {
     "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 12,
     "linear_value_head_dim": 16,
 }  # fmt: skip
+_GEMMA3N = {
+    "num_hidden_layers": 6,
+    "head_dim": 16,
+    "pad_token_id": 0,
+    "hidden_size_per_layer_input": 24,
+    "vocab_size_per_layer_input": 200,
+    "num_kv_shared_layers": 2,
+    "laurel_rank": 12,
+    "sliding_window": WINDOW,
+    "tie_word_embeddings": True,
+    "activation_sparsity_pattern": [0.8, 0.6, 0.0, 0.0, 0.7, 0.0],
+    "final_logit_softcapping": 8.0,
+    "layer_types": [*["sliding_attention"] * 3, "full_attention", "sliding_attention", "full_attention"],
+}
 _PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
 _GPT2 = {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "n_inner": 96}
@@ -119,6 +133,11 @@ ROWS: dict[str, dict[str, Any]] = {
     "dots1": _DEEPSEEK | {"layer_types": ["full_attention", "full_attention"], "sliding_window": None},
     "minimax_m2": _LOCAL | {"head_dim": 32, "rotary_dim": 16},
     "gemma": {"head_dim": 32, "tie_word_embeddings": True},
+    "gemma3n_text": _GEMMA3N,
+    "gemma3n_text-own_keys": _GEMMA3N | {
+        "num_kv_shared_layers": 0, "altup_correct_scale": False, "altup_active_idx": 1, "altup_num_inputs": 3,
+        "activation_sparsity_pattern": None, "intermediate_size": [96, 64, 32, 96, 80, 48],
+    },
     "phi": {"partial_rotary_factor": 0.5},
     "phimoe": _LOCAL | {"lm_head_bias": True, "attention_bias": True},
     "phimoe-jitter": _LOCAL | {"router_jitter_noise": 0.2},
@@ -223,7 +242,7 @@ def tiny(row: str, **changes: Any) -> Any:
                 weight.normal_(0, 0.5)
             elif name.endswith(("A_log", ".D", "dt_bias")):
                 weight.copy_(torch.rand_like(weight) * 2 - 0.5)
-            elif "norm" in name or ".ln_" in name or "alpha_" in name:
+            elif "norm" in name or ".ln_" in name or "alpha_" in name or name.endswith("correct_output_scale"):
                 weight.add_(torch.rand_like(weight) - 0.5)
     return model
 

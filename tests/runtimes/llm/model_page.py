@@ -24,6 +24,7 @@ DECODERS = {
     "gemma": "Gemma 1",
     "gemma2": "Gemma 2",
     "gemma3_text gemma3": "Gemma 3 (text)",
+    "gemma3n_text gemma3n": "Gemma 3n (text)",
     "phi": "Phi-2",
     "phi3": "Phi-3, Phi-3.5-mini, Phi-4, Phi-4-mini",
     "phimoe": "Phi-3.5-MoE",
@@ -80,7 +81,7 @@ _CLASSIFIERS = {
 _MISSING = {
     "deepseek_v32 mistral4": ("DeepSeek V3.2, Mistral Large 3", "latent attention of another kind"),
     "llama4 mllama": ("Llama 4, Llama 3.2 Vision", "chunks of attention, attention to pictures"),
-    "gemma3n gemma4": ("Gemma 3n, Gemma 4", "embeddings and keys that layers share"),
+    "gemma4": ("Gemma 4", "heads of different sizes"),
     "nemotron-nas": ("Llama-Nemotron Super", "layers of different sizes"),
     "albert deberta deberta-v2 electra xlm-roberta-flash t5": (
         "Jina v3, DeBERTa, T5 encoders", "their own kinds of attention",
@@ -150,6 +151,7 @@ A model outside of these tables is refused at load. The error names its type and
 |---|---|---|
 """
 _RECURRENT = "[recurrent layers](#recurrent-layers)"
+_TORCH = "computed by torch, not by the C++ step"
 _SPECIAL = {
     "mistral3 ministral3": "pictures are not read; queries that grow with their position",
     "idefics3 smolvlm": "[pictures](llm-engine.md#pictures), no videos",
@@ -159,6 +161,7 @@ _SPECIAL = {
     "qwen3_vl": "pictures are not read",
     "qwen3_vl_moe_text qwen3_vl_moe": "experts; pictures are not read",
     "gemma3_text gemma3": "pictures are not read",
+    "gemma3n_text gemma3n": f"{_TORCH}; pictures and sounds are not read; no LoRA",
     "qwen3_moe": "experts",
     "gpt_oss": "experts in MXFP4 or whole, sinks",
     "granitemoe granitemoeshared": "experts",
@@ -175,7 +178,7 @@ _SPECIAL = {
     "smollm3": "some layers without positions",
     "cohere cohere2": "some layers without positions",
     "exaone4": "some layers without positions",
-    "lfm2": "short convolutions; computed by torch, not by the C++ step",
+    "lfm2": f"short convolutions; {_TORCH}",
     "granitemoehybrid": _RECURRENT,
     "qwen3_next": f"{_RECURRENT}, experts; no LoRA",
     "qwen3_5_text qwen3_5": f"{_RECURRENT}; pictures are not read; no LoRA",

@@ -65,6 +65,18 @@ def test_a_model_that_also_sees_is_served_for_its_text(tmp_path: Path, family: s
     assert_same(save_safetensors(model, tmp_path), model)
 
 
+@pytest.mark.parametrize(("outer", "row"), [("gemma3n", "gemma3n_text")])
+def test_the_text_part_of_a_file_with_other_parts_is_served(tmp_path: Path, outer: str, row: str) -> None:
+    model = tiny(row)
+    folder = save_safetensors(model, tmp_path)
+    file, config = folder / "model.safetensors", json.loads((folder / "config.json").read_text())
+    renamed = {name.replace("model.", "model.language_model.", 1): one for name, one in load_file(file).items()}
+    save_file(renamed | {"model.audio_tower.weight": torch.zeros(4)}, file)
+    whole = {"model_type": outer, "text_config": config, "vision_config": {}, "audio_config": {}}
+    (folder / "config.json").write_text(json.dumps(whole))
+    assert_same(folder, model)
+
+
 def test_stacked_experts_are_read_in_both_orders(tmp_path: Path) -> None:
     """Published files have [experts, in, out], transformers 5 writes [experts, out, in]."""
     model = tiny_with_pictures("qwen3_vl_moe")
@@ -128,6 +140,12 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         {"num_attention_heads": 2},
         r"q_proj\.weight is \[256, 64\]; the configuration requires \[128, 64\]",
     ),
+    ("gemma3n_text", {"num_kv_shared_layers": 6}, "num_kv_shared_layers is 6, of 6 layers"),
+    ("gemma3n_text", {"num_kv_shared_layers": 3}, "the last 3 layers share keys of full_attention, which no layer"),
+    ("gemma3n_text", {"altup_active_idx": 4}, "altup_active_idx is 4; there are 4 inputs"),
+    ("gemma3n_text", {"activation_sparsity_pattern": [0.9]}, "activation_sparsity_pattern has not one share"),
+    ("gemma3n_text", {"intermediate_size": [96]}, "intermediate_size has not one size for each of 6 layers"),
+    ("gemma3n_text", {"laurel_rank": 16}, r"laurel\.linear_left\.weight is \[12, 64\]; the configuration requires"),
     ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is not supported for nemotron_h"),
     ("nemotron_h", {"moe_shared_expert_intermediate_size": 48}, r"shared_experts\.up_proj\.weight is \[40, 64\]"),
     ("granitemoehybrid", {"time_step_limit": [0, "wide"]}, "time_step_limit is .*, which is not two numbers"),
@@ -205,6 +223,19 @@ def test_an_adapter_of_latent_attention_is_refused(tmp_path: Path) -> None:
         read_adapter(tmp_path, checkpoint.adapter_base)
 
 
+def test_an_adapter_of_layers_that_share_keys_is_refused(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(save_safetensors(tiny("gemma3n_text"), tmp_path))
+    with pytest.raises(UnsupportedModel, match="adapters of models whose layers share keys are not supported"):
+        read_adapter(tmp_path, checkpoint.adapter_base)
+
+
+def test_layers_that_share_keys_have_no_pages_of_their_own(tmp_path: Path) -> None:
+    model = load_model(save_safetensors(tiny("gemma3n_text"), tmp_path), dtype="float32", device="cpu")
+    cache = TorchExecutor(model, 4, BLOCK, context_length=CONTEXT).cache
+    assert cache.keys.shape == (4, 4, BLOCK, 2, 16)  # of six layers two read another's
+    assert kv_bytes_per_token(model.config, torch.float32) == model.kv_bytes_per_token == 4 * 2 * 4 * 2 * 16
+
+
 def test_an_adapter_of_gated_attention_is_refused(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(save_safetensors(tiny("qwen3_5_text"), tmp_path))
     with pytest.raises(UnsupportedModel, match="adapters of models with gated attention are not supported"):
@@ -212,8 +243,8 @@ def test_an_adapter_of_gated_attention_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [{"weights": "int8"}, {"weights": "int4"}, {"kv": torch.int8}], ids=repr)
-@pytest.mark.parametrize("row", ["granitemoehybrid-dense", "falcon_h1", "qwen3_5_text"])
-def test_recurrent_layers_of_fewer_bits_stay_near(tmp_path: Path, row: str, how: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", ["granitemoehybrid-dense", "falcon_h1", "qwen3_5_text", "gemma3n_text"])
+def test_layers_of_other_kinds_of_fewer_bits_stay_near(tmp_path: Path, row: str, how: dict[str, Any]) -> None:
     reference = tiny(row)
     folder, weights = save_safetensors(reference, tmp_path), how.get("weights", "auto")
     given = logits(load_model(folder, dtype="float32", device="cpu", weights=weights), CUTS, how.get("kv"))

@@ -1,0 +1,60 @@
+"""What is special in Gemma 3n: fields of `ModelShape`, computed from config.json."""
+
+from typing import Any
+
+from runtimes.llm.model.checks import UnsupportedModel
+from runtimes.llm.model.family_features import Raw, gemma
+from runtimes.llm.model.gemma_shapes import PerLayerShape, StreamShape
+
+_SPARSE_LAYERS, _SPARSITY = 10, 0.95  # where config.json has no pattern
+
+
+def of_each_layer(raw: Raw) -> Raw:
+    """Sizes of MLPs may be a list, and the greatest is the model's."""
+    sizes, layers = raw["intermediate_size"], raw["num_hidden_layers"]
+    if not isinstance(sizes, list):
+        return raw
+    if len(sizes) != layers or not all(isinstance(size, int) for size in sizes):
+        raise UnsupportedModel(f"intermediate_size has not one size for each of {layers} layers")
+    return {**raw, "intermediate_size": max(sizes), "mlp_sizes": sizes}
+
+
+def gemma3n(raw: Raw) -> dict[str, Any]:
+    return gemma(raw) | {
+        "attention_scale": 1.0,
+        "logits_soft_cap": raw.get("final_logit_softcapping"),
+        "post_norms": True,
+        "qk_norm": "head",
+        "value_norm": True,
+        "key_layers": key_layers(raw),
+        "mlp_sizes": tuple(raw.get("mlp_sizes") or ()),
+        "sparsity": _sparsity(raw),
+        "per_layer": PerLayerShape(raw["vocab_size_per_layer_input"], raw["hidden_size_per_layer_input"]),
+        "streams": StreamShape(
+            raw["altup_num_inputs"], raw["altup_active_idx"], raw["laurel_rank"], bool(raw["altup_correct_scale"])
+        ),
+    }
+
+
+def key_layers(raw: Raw) -> tuple[int, ...]:
+    """Each layer's layer of keys and values: the last layers read those of the last layer of their type before them."""
+    layers, shared = raw["num_hidden_layers"], raw.get("num_kv_shared_layers") or 0
+    types = raw["layer_types"]
+    if not isinstance(shared, int) or not 0 <= shared < layers:
+        raise UnsupportedModel(f"num_kv_shared_layers is {shared!r}, of {layers} layers")
+    if not shared:
+        return ()
+    own = {kind: layer for layer, kind in enumerate(types[: layers - shared])}
+    if missing := sorted(set(types) - set(own)):
+        raise UnsupportedModel(f"the last {shared} layers share keys of {missing[0]}, which no layer before them has")
+    return tuple(layer if layer < layers - shared else own[types[layer]] for layer in range(layers))
+
+
+def _sparsity(raw: Raw) -> tuple[float, ...]:
+    layers, given = raw["num_hidden_layers"], raw.get("activation_sparsity_pattern")
+    if given is None:
+        sparse = _SPARSE_LAYERS if layers > _SPARSE_LAYERS else 0
+        return tuple([_SPARSITY if layer < sparse else 0.0 for layer in range(layers)])
+    if not isinstance(given, list) or len(given) != layers or not all(0 <= share < 1 for share in given):
+        raise UnsupportedModel(f"activation_sparsity_pattern has not one share below 1 for each of {layers} layers")
+    return tuple([float(share) for share in given])
