@@ -8,6 +8,7 @@ from torch import Tensor
 
 from runtimes.llm.cuda.attention import attend
 from runtimes.llm.model.attention import Pages, ScoreOptions, SmallPages, store
+from runtimes.llm.model.model_config import TextPiece
 from runtimes.llm.sequence import Chunk
 
 CHUNK_ROWS = 64
@@ -80,6 +81,7 @@ class CudaLayout:
             keys, values = keys.codes, values.codes
         assert isinstance(keys, Tensor)
         assert isinstance(values, Tensor)
+        assert not isinstance(scores.window, TextPiece)  # `ModelShape.for_torch_alone`
         query = query.contiguous()
         output = torch.empty_like(query)
         for tiles in self.tiles:

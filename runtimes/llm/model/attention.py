@@ -1,8 +1,8 @@
 """Attention over a paged KV cache, in plain torch: the reference for every faster kernel.
 
 Shapes: T tokens in the step, H query heads, K key/value heads, D head size, B block size. The tokens of a step are
-concatenated without padding; `Layout` has the sequence and the page of each. A window is the number of positions that a
-token attends to, itself included; None is all of them.
+concatenated without padding; `Layout` has the sequence and the page of each. A window is what a token attends to:
+`Reach`.
 
 A page holds numbers, or codes of eight bits that take half the memory of bfloat16. Of codes, every position's key (and
 value) of every head has a scale of its own, its greatest number over 127: a page is written token by token, and tokens
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from runtimes.llm.model.model_config import Reach, TextPiece
 from runtimes.llm.sequence import Chunk
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class ScoreOptions:
     Scores are multiplied by `scale`, 1 / √D if None, and kept within ± `soft_cap`. `window` is one of the step's.
     """
 
-    window: int | None = None
+    window: Reach = None
     scale: float | None = None
     soft_cap: float | None = None
 
@@ -165,7 +166,7 @@ class _Prefill:
 
     first: int
     last: int
-    seen: Mapping[int | None, _Seen]  # by window
+    seen: Mapping[Reach, _Seen]  # by window
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ class Layout:
     begun: Tensor  # pages whose first position is written in this step
     slots: Tensor  # [T] the cache position each token's key and value go to: page × B + offset
     num_decodes: int  # single tokens
-    decodes: Mapping[int | None, _Seen]  # the positions they attend to, by window
+    decodes: Mapping[Reach, _Seen]  # the positions they attend to, by window
     prefills: tuple[_Prefill, ...]
 
     @classmethod
@@ -184,7 +185,7 @@ class Layout:
         chunks: Sequence[Chunk],
         block_size: int,
         device: torch.device,
-        windows: Collection[int | None] = (None,),
+        windows: Collection[Reach] = (None,),
     ) -> "Layout":
         """The layout of `chunks`, which must have the single-token ones in front, for layers of these `windows`."""
         slots = [
@@ -238,17 +239,19 @@ class _Scoring:
         return self.soft_cap is None and self.sinks is None
 
 
-def _seen_by_chunk(chunk: Chunk, window: int | None, block_size: int, device: torch.device) -> _Seen:
+def _seen_by_chunk(chunk: Chunk, window: Reach, block_size: int, device: torch.device) -> _Seen:
     first = _first_page(chunk.start, window, block_size)
     blocks = torch.tensor(chunk.block_table[first : -(-chunk.end // block_size)], device=device)
-    if chunk.start == 0 and (window is None or chunk.end <= window):
+    if chunk.start == 0 and _first_seen(chunk.end - 1, window) <= 0:
         return _Seen(blocks, None)
     query = torch.arange(chunk.start, chunk.end, device=device)[:, None]
     key = torch.arange(first * block_size, chunk.end, device=device)
+    if isinstance(window, TextPiece):
+        return _Seen(blocks, (key <= query) & (key >= query - query % window.size))
     return _Seen(blocks, (key <= query) if window is None else (key <= query) & (key > query - window))
 
 
-def _seen_by_tokens(chunks: list[Chunk], window: int | None, block_size: int, device: torch.device) -> _Seen:
+def _seen_by_tokens(chunks: list[Chunk], window: Reach, block_size: int, device: torch.device) -> _Seen:
     firsts = [_first_page(chunk.start, window, block_size) for chunk in chunks]
     tables = [[*c.block_table[first : -(-c.end // block_size)]] for c, first in zip(chunks, firsts, strict=True)]
     pages = max(map(len, tables), default=0)
@@ -257,13 +260,23 @@ def _seen_by_tokens(chunks: list[Chunk], window: int | None, block_size: int, de
     ends = [chunk.end - first * block_size for chunk, first in zip(chunks, firsts, strict=True)]
     end = torch.tensor(ends, device=device)[:, None]
     key = torch.arange(pages * block_size, device=device)
-    mask = (key < end) if window is None else (key < end) & (key >= end - window)
+    mask = key < end
+    if window is not None:
+        lows = [_first_seen(c.end - 1, window) - first * block_size for c, first in zip(chunks, firsts, strict=True)]
+        mask = mask & (key >= torch.tensor(lows, device=device)[:, None])
     return _Seen(torch.tensor(padded, dtype=torch.long, device=device), mask[:, None, None, :])
 
 
-def _first_page(position: int, window: int | None, block_size: int) -> int:
+def _first_seen(position: int, window: Reach) -> int:
+    """The first position that one at `position` attends to; below 0 is 0."""
+    if window is None:
+        return 0
+    return position - position % window.size if isinstance(window, TextPiece) else position + 1 - window
+
+
+def _first_page(position: int, window: Reach, block_size: int) -> int:
     """The index of the first page that a token at `position` attends to."""
-    return 0 if window is None else max(0, position + 1 - window) // block_size
+    return max(0, _first_seen(position, window)) // block_size
 
 
 def _attend_once(query: Tensor, keys: Pages, values: Pages, seen: _Seen, how: _Scoring) -> Tensor:

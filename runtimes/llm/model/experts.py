@@ -22,8 +22,12 @@ def mixed(config: ModelShape, shape: ExpertShape, experts: Experts, rows: Tensor
         if count:
             of = places[first : first + count]
             tokens = of // shape.chosen
-            outputs = _expert(config, shape, experts, expert, rows[tokens])
-            output.index_add_(0, tokens, outputs.float() * weights.flatten()[of, None])
+            own = weights.flatten()[of, None]
+            if shape.weighs_inputs:
+                outputs = _expert(config, shape, experts, expert, (rows[tokens] * own).to(rows.dtype)).float()
+            else:
+                outputs = _expert(config, shape, experts, expert, rows[tokens]).float() * own
+            output.index_add_(0, tokens, outputs)
         first += count
     return output.to(rows.dtype)
 
@@ -37,7 +41,10 @@ def routed(shape: ExpertShape, experts: Experts, rows: Tensor) -> tuple[Tensor, 
         best, chosen = logits.topk(shape.chosen)
         return chosen, best.softmax(dim=-1) * shape.scale
     scores = logits.sigmoid() if shape.scoring == "sigmoid" else logits.softmax(dim=-1)
-    choice = scores if experts.selection_bias is None else scores + experts.selection_bias
+    # Sigmoids of great logits are all 1, and their order is that of the logits.
+    choice = logits if shape.scoring == "sigmoid" and shape.groups == 1 else scores
+    if experts.selection_bias is not None:
+        choice = scores + experts.selection_bias
     if shape.groups > 1:
         choice = _of_the_best_groups(choice, shape)
     chosen = choice.topk(shape.chosen).indices
@@ -92,6 +99,9 @@ def _mixed_at_once(
         products = functional.grouped_mm(rows, stacked, offs=ends)
         return products if bias is None else products + bias.view(shape.count, -1)[of].to(rows.dtype)
 
-    inner = activated(config, product(rows[order // shape.chosen], experts.gate_up, experts.gate_up_bias))
-    outputs = product(inner, experts.down, experts.down_bias).float() * weights.flatten()[order, None]
+    given, own = rows[order // shape.chosen], weights.flatten()[order, None]
+    if shape.weighs_inputs:
+        given, own = (given * own).to(rows.dtype), torch.ones_like(own)
+    inner = activated(config, product(given, experts.gate_up, experts.gate_up_bias))
+    outputs = product(inner, experts.down, experts.down_bias).float() * own
     return torch.zeros_like(rows, dtype=torch.float32).index_add_(0, order // shape.chosen, outputs).to(rows.dtype)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from runtimes.llm.model.model_config import ExpertShape, LatentShape, UnsupportedModel, checked_count
+from runtimes.llm.model.model_config import ExpertShape, LatentShape, QueryGrowth, UnsupportedModel, checked_count
 
 Raw = Mapping[str, Any]
 
@@ -202,7 +202,33 @@ def lfm2(raw: Raw) -> dict[str, Any]:
 def ministral(raw: Raw) -> dict[str, Any]:
     rope = raw.get("rope_parameters") or {}
     beta = rope.get("llama_4_scaling_beta")
-    return {"query_growth": (beta, rope["original_max_position_embeddings"]) if beta else None}
+    return {"query_growth": QueryGrowth(beta, rope["original_max_position_embeddings"]) if beta else None}
+
+
+def llama4_layers(raw: Raw) -> Raw:
+    """config.json with the kind of each layer: every fourth has no positions, and attends to all tokens."""
+    layers, interval = raw["num_hidden_layers"], checked_count("no_rope_layer_interval", raw["no_rope_layer_interval"])
+    turned = raw.get("no_rope_layers") or [(layer + 1) % interval for layer in range(layers)]
+    if not isinstance(turned, list) or len(turned) < layers:
+        raise UnsupportedModel(f"no_rope_layers has not one number for each of {layers} layers")
+    pieces = [bool(one) and raw.get("attention_chunk_size") is not None for one in turned[:layers]]
+    types = raw.get("layer_types") or [("chunked" if one else "full") + "_attention" for one in pieces]
+    return {**raw, "no_rope_layers": turned, "layer_types": types}
+
+
+def llama4(raw: Raw) -> dict[str, Any]:
+    layers, size = range(raw["num_hidden_layers"]), raw["intermediate_size"]
+    step = checked_count("interleave_moe_layer_step", raw["interleave_moe_layer_step"])
+    mixed = raw.get("moe_layers")
+    mixed = [layer for layer in layers if (layer + 1) % step == 0] if mixed is None else mixed
+    grows = raw["attn_temperature_tuning"]
+    return {
+        "intermediate_size": raw["intermediate_size_mlp"],
+        "experts": experts(raw, "intermediate_size", scoring="sigmoid", shared_size=size, weighs_inputs=True),
+        "dense_layers": frozenset(layers) - frozenset(mixed),
+        "qk_norm": "turned_alone" if raw["use_qk_norm"] else None,
+        "query_growth": QueryGrowth(raw["attn_scale"], raw["floor_scale"], 1, True) if grows else None,
+    }
 
 
 def gpt2(raw: Raw) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from runtimes.llm.model.model_config import (
     Activation,
     LayerKind,
     ModelShape,
+    Reach,
+    TextPiece,
     UnsupportedModel,
     checked_count,
 )
 
-_SLIDING, _FULL = "sliding_attention", "full_attention"
+_SLIDING, _FULL, _PIECES = "sliding_attention", "full_attention", "chunked_attention"
 _ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh", "gelu": "gelu", "relu2": "relu2", "xielu": "xielu",
@@ -24,6 +26,7 @@ OTHER_PARTS: Mapping[str, str] = {
     "gemma3": "gemma3_text",
     "gemma3n": "gemma3n_text",
     "idefics3": "llama",
+    "llama4": "llama4_text",
     "mistral3": "mistral",
     "qwen2_vl": "qwen2",
     "qwen2_5_vl": "qwen2",
@@ -157,14 +160,17 @@ def _layer_kinds(family: Family, raw: Mapping[str, Any], head_dim: int) -> list[
     types = (not family.alike and raw.get("layer_types")) or [
         _SLIDING if family.slides(raw, layer) else _FULL for layer in layers
     ]
-    if unknown := sorted(set(types) - {_SLIDING, _FULL}):
+    pieces = raw.get("attention_chunk_size")
+    if unknown := sorted(set(types) - {_SLIDING, _FULL, *([_PIECES] if pieces else [])}):
         raise UnsupportedModel(f"layer_types {unknown[0]!r} is not supported; these are: {_FULL}, {_SLIDING}")
     if len(types) != len(layers):
         raise UnsupportedModel(f"layer_types names {len(types)} layers; num_hidden_layers is {len(layers)}")
     window = raw.get("sliding_window") if raw.get("use_sliding_window", True) else None
-    if window is not None and window >= _context_length(family, raw):
-        window = None
     length = raw["max_position_embeddings"]
+    reaches: dict[str, Reach] = {_SLIDING: window, _PIECES: None if pieces is None else TextPiece(pieces)}
+    for type, tokens in ((_SLIDING, window), (_PIECES, pieces)):
+        if tokens is not None and tokens >= _context_length(family, raw):
+            reaches[type] = None
     ropes = {
         type: rope_of(_rope_parameters(family, raw, type), head_dim, length)
         for type in sorted({type for layer, type in enumerate(types) if family.turns(raw, layer, type == _SLIDING)})
@@ -172,7 +178,7 @@ def _layer_kinds(family: Family, raw: Mapping[str, Any], head_dim: int) -> list[
     return [
         LayerKind(
             rope=ropes[type] if family.turns(raw, layer, type == _SLIDING) else None,
-            window=window if type == _SLIDING else None,
+            window=reaches.get(type),
         )
         for layer, type in enumerate(types)
     ]

@@ -112,7 +112,7 @@ class _LayerReader:
         conv, attends = self._index in config.conv_layers, config.attends(self._index)
         heads, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         qkv = [("self_attn.q_proj", heads), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
-        whole, normed = config.qk_norm == "whole", config.qk_norm is not None and attends
+        whole, normed = config.qk_norm == "whole", config.qk_norm not in (None, "turned_alone") and attends
         own_keys = config.key_layer(self._index) == self._index
         qkv = qkv if own_keys else qkv[:1]
         experts, size = config.experts_of(self._index), config.mlp_size(self._index)

@@ -82,6 +82,7 @@ class Llama:
         self._state_at = {index: place for place, index in enumerate(sorted(config.recurrent_layers))}
         places = (config.context_length, config.hidden_size)
         self.places = tensor("model.embed_positions.weight", places) if config.position_embeddings else None
+        self._grows_unturned = config.query_growth is not None and config.query_growth.unturned
         self.token_rows = None if config.per_layer is None else read_rows(config, config.per_layer, tensor)
         self.ends = None if config.streams is None else read_ends(config, config.streams, tensor)
 
@@ -107,10 +108,9 @@ class Llama:
 
     def query_growth(self, positions: Tensor) -> Tensor | None:
         """The factor of the queries at `positions` [T], float32."""
-        if self.config.query_growth is None:
+        if (how := self.config.query_growth) is None:
             return None
-        beta, length = self.config.query_growth
-        return 1 + beta * torch.log1p(torch.floor(positions.float() / length))
+        return 1 + how.beta * torch.log1p(torch.floor((positions.float() + how.ahead) / how.length))
 
     def forward(
         self, token_ids: Tensor, positions: Tensor, rotary: Sequence[Turn | None], cache: KVCache, layout: Attention,
@@ -229,7 +229,7 @@ class Llama:
         if config.key_layer(index) == index:
             key = self._placed(others[0], layer.key_norm, turn)
             value = self._values(others[1])
-        if growth is not None:
+        if growth is not None and (turn is None or not self._grows_unturned):
             query = (query * growth[:, None, None]).to(query.dtype)
         attended = layout.attend(
             query,
@@ -248,8 +248,10 @@ class Llama:
     def _values(self, rows: Tensor) -> Tensor:
         """[T, heads × head_dim] → [T, heads, head_dim]."""
         heads = rows.unflatten(1, (-1, self.config.head_dim))
-        if not self.config.value_norm:
-            return heads
+        return self._unweighted(heads) if self.config.value_norm else heads
+
+    def _unweighted(self, heads: Tensor) -> Tensor:
+        """An RMS norm of each head without weights."""
         return functional.rms_norm(heads.float(), heads.shape[-1:], None, self.config.rms_norm_eps).to(heads.dtype)
 
     def _placed(self, rows: Tensor, norm: Tensor | None, turn: Turn | None) -> Tensor:
@@ -261,6 +263,8 @@ class Llama:
             heads = self._normed(heads, norm)
         if turn is not None:
             heads = rotated(heads, *turn)
+            if self.config.qk_norm == "turned_alone":
+                return self._unweighted(heads)
         return self._normed(heads, norm) if self.config.qk_norm == "head_after_rope" else heads
 
     def _mlp(self, layer: Layer, index: int, normed: Tensor, adapted: AdaptedRows) -> Tensor:

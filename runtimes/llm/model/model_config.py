@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from runtimes.llm.model.checks import (
     MAX_EXPERTS,
@@ -29,15 +29,18 @@ __all__ = [  # checks are imported from here too
     "MambaShape",
     "ModelShape",
     "NormName",
+    "QueryGrowth",
     "QueryNorm",
+    "Reach",
     "Rope",
     "Scoring",
+    "TextPiece",
     "UnsupportedModel",
     "checked_count",
 ]  # fmt: skip
 Activation = Literal["silu", "gelu_tanh", "gelu", "relu2", "xielu", "clamped_swiglu"]
 NormName = Literal["rms", "layer", "layer_biased"]
-QueryNorm = Literal["head", "head_after_rope", "whole"]
+QueryNorm = Literal["head", "head_after_rope", "whole", "turned_alone"]
 Scoring = Literal["softmax", "sigmoid", "softmax_of_chosen", "sparsemixer"]
 
 
@@ -67,14 +70,37 @@ class Rope:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerKind:
-    """Layers with the same attention.
+class TextPiece:
+    """A token attends to those before it in its own piece of `size` tokens."""
 
-    A token attends to itself and the `window` - 1 tokens before it, to all if None. Without `rope` nothing is turned.
-    """
+    size: int
+
+
+Reach: TypeAlias = int | TextPiece | None
+"""The tokens that one attends to: itself and those just before it, as many together; of its piece; None is all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """Layers with the same attention. Without `rope` nothing is turned."""
 
     rope: Rope | None
-    window: int | None = None
+    window: Reach = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGrowth:
+    """Queries grow with their position, as 1 + `beta` × log(1 + ⌊(position + `ahead`) / `length`⌋). If `unturned`, only
+    those of layers without positions do."""
+
+    beta: float
+    length: int
+    ahead: int = 0
+    unturned: bool = False
+
+    def __post_init__(self) -> None:
+        check_number("growth of queries", self.beta)
+        checked_count("length over which queries grow", self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +130,8 @@ class ExpertShape:
     biases: bool = False
     jitter: float = 0.0
     """Of `sparsemixer`: how near to the best a logit must be to count."""
+    weighs_inputs: bool = False
+    """Whether what an expert reads is multiplied by its weight, and not what it gives."""
 
     def __post_init__(self) -> None:
         checked_count("number of experts", self.count, MAX_EXPERTS)
@@ -153,10 +181,10 @@ class ModelShape:
 
     `kinds` are the kinds of layers, `layer_kinds` each layer's index in them. `pre_norms` are norms of the inputs of
     attention and MLP, `post_norms` of their outputs. In `parallel` layers both read the same normed input. Norms of
-    queries and keys are of each head, before or after it is turned, or of all heads together. A `gated` MLP is
-    activation(gate) × up, another activation(up). Of `sinks`, every head has one more score, which takes part in the
-    softmax alone. `dense_layers` have an MLP even if the model has experts. Queries grow with their position as
-    1 + β × log(1 + ⌊position / length⌋), where `query_growth` is β and length. `rms_norm_eps` is that of every norm.
+    queries and keys are of each head, before or after it is turned, of all heads together, or of heads that were
+    turned, without weights. A `gated` MLP is activation(gate) × up, another activation(up). Of `sinks`, every head has
+    one more score, which takes part in the softmax alone. `dense_layers` have an MLP even if the model has experts.
+    `rms_norm_eps` is that of every norm.
     """
 
     vocab_size: int
@@ -198,7 +226,7 @@ class ModelShape:
     """Of `clamped_swiglu`: the factor within the sigmoid, and the limit."""
     sinks: bool = False
     position_embeddings: bool = False
-    query_growth: tuple[float, int] | None = None
+    query_growth: QueryGrowth | None = None
     latent: LatentShape | None = None
     """With it there is one key head, of the size of a cached position."""
     experts: ExpertShape | None = None
@@ -250,13 +278,15 @@ class ModelShape:
         for size in self.mlp_sizes:
             checked_count("intermediate_size of a layer", size)
         for kind in self.kinds:
-            if kind.window is not None:
+            if isinstance(kind.window, TextPiece):
+                checked_count("attention_chunk_size", kind.window.size)
+            elif kind.window is not None:
                 checked_count("sliding_window", kind.window)
             if kind.rope is not None:
                 _check_rope(kind.rope, self.head_dim)
 
     @property
-    def windows(self) -> frozenset[int | None]:
+    def windows(self) -> frozenset[Reach]:
         return frozenset(kind.window for kind in self.kinds)
 
     @property
@@ -290,6 +320,10 @@ class ModelShape:
             "keys that layers share": bool(self.key_layers),
             "norms of values": self.value_norm,
             "MLPs of different sizes": bool(self.mlp_sizes),
+            "attention to pieces of a text": any(isinstance(kind.window, TextPiece) for kind in self.kinds),
+            "norms of turned heads alone": self.qk_norm == "turned_alone",
+            "queries that grow in some layers": self.query_growth is not None and self.query_growth.unturned,
+            "experts whose inputs are weighed": self.experts is not None and self.experts.weighs_inputs,
         }
         return next((part for part, there in parts.items() if there), None)
 

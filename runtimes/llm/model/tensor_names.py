@@ -179,6 +179,16 @@ def _stacked_experts(module: str) -> dict[str, TensorPart]:
 
 
 QWEN_VL_MOE: Names = {**QWEN_MOE, **_stacked_experts("mlp.experts")}
+LLAMA4: Names = {
+    **LLAMA,
+    **_stacked_experts("feed_forward.experts"),
+    "mlp.router": "feed_forward.router",
+    **{
+        f"mlp.{module}{part}_proj": f"feed_forward.{module}{part}_proj"
+        for module in ("", "shared_expert.")
+        for part in ("gate", "up", "down")
+    },
+}
 QWEN_NEXT: Names = {**QWEN_MOE, "linear_attn.scale_of_values": "linear_attn.norm"}
 DEEPSEEK_MOE: Names = {**QWEN_MOE, **_SHARED, _SELECTION: "mlp.gate.e_score_correction_bias"}
 ERNIE_MOE: Names = {**DEEPSEEK_MOE, _SELECTION: "mlp.moe_statics.e_score_correction_bias"}

@@ -47,6 +47,16 @@ _DELTA = {
     "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 12,
     "linear_value_head_dim": 16,
 }  # fmt: skip
+_LLAMA4 = _LOCAL | {
+    "num_hidden_layers": 5,
+    "head_dim": 16,
+    "intermediate_size": 48,
+    "intermediate_size_mlp": 80,
+    "attention_chunk_size": 40,
+    "floor_scale": 16,
+    "attn_scale": 0.3,
+    "moe_layers": [0, 2, 4],
+}
 _GEMMA3N = {
     "num_hidden_layers": 6,
     "head_dim": 16,
@@ -66,6 +76,11 @@ _LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_wind
 _GPT2 = {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "n_inner": 96}
 
 ROWS: dict[str, dict[str, Any]] = {
+    "llama4_text": _LLAMA4,
+    "llama4_text-plain": _LLAMA4 | {
+        "use_qk_norm": False, "attn_temperature_tuning": False, "interleave_moe_layer_step": 2, "moe_layers": None,
+        "num_experts_per_tok": 1, "attention_chunk_size": None, "num_hidden_layers": 3, "attention_bias": True,
+    },
     "qwen3_moe": _EXPERTS | {"head_dim": 32, "norm_topk_prob": True},
     "qwen3_moe-sparse": _EXPERTS | {"decoder_sparse_step": 2, "num_hidden_layers": 3, "mlp_only_layers": [1]},
     "qwen3_moe-vl": _EXPERTS | {"head_dim": 16, "norm_topk_prob": True},

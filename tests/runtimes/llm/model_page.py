@@ -7,6 +7,7 @@ from runtimes.llm.weights.gguf_config import ARCHITECTURES
 # By config.json's model_type; several of one group are separated by spaces.
 DECODERS = {
     "llama": "Llama 1 to 3.3, TinyLlama, SmolLM2, Yi, Falcon 3, DeepSeek-R1-Distill-Llama",
+    "llama4_text llama4": "Llama 4 Scout and Maverick (text)",
     "idefics3 smolvlm": "Idefics 3, SmolVLM and SmolVLM 2",
     "mistral": "Mistral 7B, Nemo, Ministral 8B, Mistral Small 24B, Magistral",
     "mistral3 ministral3": "Mistral Small 3.1 and 3.2, Ministral 3 (text)",
@@ -80,7 +81,7 @@ _CLASSIFIERS = {
 }
 _MISSING = {
     "deepseek_v32 mistral4": ("DeepSeek V3.2, Mistral Large 3", "latent attention of another kind"),
-    "llama4 mllama": ("Llama 4, Llama 3.2 Vision", "chunks of attention, attention to pictures"),
+    "mllama": ("Llama 3.2 Vision", "attention to pictures"),
     "gemma4": ("Gemma 4", "heads of different sizes"),
     "nemotron-nas": ("Llama-Nemotron Super", "layers of different sizes"),
     "albert deberta deberta-v2 electra xlm-roberta-flash t5": (
@@ -154,6 +155,7 @@ _RECURRENT = "[recurrent layers](#recurrent-layers)"
 _TORCH = "computed by torch, not by the C++ step"
 _SPECIAL = {
     "mistral3 ministral3": "pictures are not read; queries that grow with their position",
+    "llama4_text llama4": f"experts; attention to pieces of a text; {_TORCH}; pictures are not read",
     "idefics3 smolvlm": "[pictures](llm-engine.md#pictures), no videos",
     "mixtral": "experts; as `llama` in GGUF",
     "qwen2_moe": "experts, one of them for all tokens",

@@ -65,14 +65,24 @@ def test_a_model_that_also_sees_is_served_for_its_text(tmp_path: Path, family: s
     assert_same(save_safetensors(model, tmp_path), model)
 
 
-@pytest.mark.parametrize(("outer", "row"), [("gemma3n", "gemma3n_text")])
-def test_the_text_part_of_a_file_with_other_parts_is_served(tmp_path: Path, outer: str, row: str) -> None:
+OTHER_PARTS = [
+    ("gemma3n", "gemma3n_text", "model.language_model."),
+    ("llama4", "llama4_text", "language_model.model."),
+]
+
+
+@pytest.mark.parametrize(("outer", "row", "prefix"), OTHER_PARTS, ids=[outer for outer, _, _ in OTHER_PARTS])
+def test_the_text_part_of_a_file_with_other_parts_is_served(tmp_path: Path, outer: str, row: str, prefix: str) -> None:
     model = tiny(row)
     folder = save_safetensors(model, tmp_path)
     file, config = folder / "model.safetensors", json.loads((folder / "config.json").read_text())
-    renamed = {name.replace("model.", "model.language_model.", 1): one for name, one in load_file(file).items()}
-    save_file(renamed | {"model.audio_tower.weight": torch.zeros(4)}, file)
-    whole = {"model_type": outer, "text_config": config, "vision_config": {}, "audio_config": {}}
+    tensors = load_file(file)
+    if prefix.startswith("language_model."):
+        renamed = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+    else:
+        renamed = {name.replace("model.", prefix, 1): tensor for name, tensor in tensors.items()}
+    save_file(renamed | {"model.vision_tower.weight": torch.zeros(4)}, file)
+    whole = {"model_type": outer, "text_config": config, "vision_config": {}}
     (folder / "config.json").write_text(json.dumps(whole))
     assert_same(folder, model)
 
@@ -146,6 +156,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3n_text", {"activation_sparsity_pattern": [0.9]}, "activation_sparsity_pattern has not one share"),
     ("gemma3n_text", {"intermediate_size": [96]}, "intermediate_size has not one size for each of 6 layers"),
     ("gemma3n_text", {"laurel_rank": 16}, r"laurel\.linear_left\.weight is \[12, 64\]; the configuration requires"),
+    ("llama4_text", {"no_rope_layers": [1]}, "no_rope_layers has not one number for each of 5 layers"),
+    ("llama4_text", {"attention_chunk_size": 0}, "layer_types 'chunked_attention' is not supported"),
+    ("llama4_text", {"floor_scale": 0}, "length over which queries grow is 0"),
+    ("llama4_text", {"moe_layers": [0]}, r"layers\.2\.feed_forward\.gate_proj\.weight is not in"),
+    ("llama4_text", {"intermediate_size_mlp": 48}, r"feed_forward\.gate_proj\.weight is \[80, 64\]"),
     ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is not supported for nemotron_h"),
     ("nemotron_h", {"moe_shared_expert_intermediate_size": 48}, r"shared_experts\.up_proj\.weight is \[40, 64\]"),
     ("granitemoehybrid", {"time_step_limit": [0, "wide"]}, "time_step_limit is .*, which is not two numbers"),
