@@ -241,14 +241,14 @@ class Sequence:
     def speculation(self, proposed: abc.Sequence[int]) -> "Chunk":
         """The chunk of its newest token and of `proposed` ones behind it."""
         newest = self.chunk(1)
-        steps, token_ids = [newest], newest.token_ids
-        for count, token_id in enumerate(proposed, start=1):
-            token_ids += (token_id,)
-            before = proposed[:count]
-            tally = None if self.tally is None else self.tally.after(before)
-            start, banned = newest.start + count, self._banned(before)
-            steps.append(replace(newest, start=start, token_ids=(token_id,), banned=banned, tally=tally))
-        return replace(newest, token_ids=token_ids, steps=tuple(steps))
+        steps = [newest, *(self.after(newest, proposed[:count]) for count in range(1, len(proposed) + 1))]
+        return newest.with_steps(steps)
+
+    def after(self, newest: "Chunk", proposed: abc.Sequence[int]) -> "Chunk":
+        """The chunk of the last `proposed` token, behind the `newest` one and the other proposed ones."""
+        tally = None if self.tally is None else self.tally.after(proposed)
+        start, banned = newest.start + len(proposed), self._banned(proposed)
+        return replace(newest, start=start, token_ids=(proposed[-1],), banned=banned, tally=tally)
 
     def append(self, token_id: int) -> None:
         """Append a generated token."""
@@ -309,6 +309,10 @@ class Chunk:
     def end(self) -> int:
         return self.start + len(self.token_ids)
 
+    def with_steps(self, steps: "abc.Sequence[Chunk]") -> "Chunk":
+        """This chunk and those behind it, of one token each, as one."""
+        return replace(self, token_ids=tuple([step.token_ids[0] for step in steps]), steps=tuple(steps))
+
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
@@ -330,6 +334,11 @@ class StepBatch:
         answered = [chunk for chunk in prompts if chunk.pooling is None] if pooled else prompts
         proposed = sum([chunk.num_proposed for chunk in decodes])
         return cls((*decodes, *answered), pooled, len(decodes), proposed)
+
+    def proposing(self, chunks: "abc.Mapping[int, Chunk]") -> "StepBatch":
+        """The batch with chunks in place of those of the same sequences, by sequence id."""
+        made = tuple([chunks.get(chunk.sequence_id, chunk) for chunk in self.chunks])
+        return replace(self, chunks=made, num_proposed=sum([chunk.num_proposed for chunk in made]))
 
     @property
     def num_tokens(self) -> int:

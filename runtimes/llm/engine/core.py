@@ -1,4 +1,4 @@
-"""The engine, synchronous: each step schedules a batch, runs it and appends its tokens. Its options and statistics."""
+"""The engine, synchronous: each step schedules a batch, runs it and appends its tokens."""
 
 import itertools
 import logging
@@ -12,19 +12,21 @@ import torch
 
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.executor import make_executor, memory_of_steps
+from runtimes.llm.engine.draft_model import Drafting, DraftModel, load_draft
+from runtimes.llm.engine.drafts import Draft
+from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
+from runtimes.llm.engine.executor import make_executor, memory_of_steps, page_bytes
 from runtimes.llm.engine.model_runner import ModelRunner, Pooler
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.speculation import MOST_PROPOSED, Speculation, Speculator
+from runtimes.llm.engine.speculation import Speculator
 from runtimes.llm.engine.state_slots import StateSlots
 from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.engine.step_costs import MOST_PROPOSED
 from runtimes.llm.memory import (
     KV_ADVICE,
     OutOfMemory,
     allocating,
     cache_size,
-    conv_bytes_per_token,
-    kv_bytes_per_token,
     kv_dtype,
     ran_out,
     state_bytes,
@@ -50,68 +52,8 @@ from runtimes.llm.weights.loader import load_model
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-from dataclasses import dataclass
-from pathlib import Path
 
-from runtimes.llm.engine.executor import ExecutorName
-from runtimes.llm.memory import KVCacheName
-from runtimes.llm.model.matrix import WeightsName
-from runtimes.llm.weights.loader import DeviceName, DtypeName
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """The model to load and the resources that it may use.
-
-    `threads` None uses torch's default. `max_model_len` None uses the greatest length that the model and the KV cache
-    both support. `kv_cache_bytes`, or instead of it a `kv_cache_share` of all memory, is allocated at the start and
-    never grows.
-    """
-
-    model: Path
-    dtype: DtypeName = "auto"
-    device: DeviceName = "auto"
-    weights: WeightsName = "auto"
-    executor: ExecutorName = "auto"
-    threads: int | None = None
-    max_model_len: int | None = None
-    max_num_seqs: int = 64
-    max_num_batched_tokens: int = 512
-    kv_cache_bytes: int = 1 << 30
-    kv_cache_share: float | None = None
-    kv_cache_dtype: KVCacheName = "auto"
-    block_size: int = 16
-    max_queue: int = 256
-    prefix_cache: bool = True
-    speculation: Speculation | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStats:
-    """Statistics at one moment; from `preemptions` on, the values are monotonic counters.
-
-    `prompt_tokens` are those of accepted requests.
-    """
-
-    running: int
-    waiting: int
-    kv_blocks_total: int
-    kv_blocks_free: int
-    block_size: int
-    preemptions: int
-    prompt_tokens: int
-    cached_prompt_tokens: int
-    generated_tokens: int
-    steps: int
-    drafts: int
-    """Times that tokens were proposed for a sequence."""
-    proposed_tokens: int
-    accepted_tokens: int
-    waits: Histogram
-    """Seconds from a request's arrival to its first step."""
-    intervals: Histogram
-    """Seconds between two tokens of an answer, when they are delivered."""
-
+__all__ = ["Engine", "EngineConfig", "EngineStats", "StepRunner"]
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +83,7 @@ class Engine:
         eos_token_ids: frozenset[int],
         pooler: Pooler | None = None,
         prepared: Callable[[LowRankAdapter], StepAdapter] | None = None,
+        draft: DraftModel | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.clock = clock
@@ -150,6 +93,7 @@ class Engine:
         self._scheduler = scheduler
         self._runner = runner
         self._pooler = pooler
+        self._draft = draft
         self.prepared = prepared
         """Makes an adapter one of this engine's; None if it takes none."""
         self._ids = itertools.count()
@@ -170,24 +114,27 @@ class Engine:
             weights=config.weights,
             native=config.executor != "torch",
         )
-        return cls.serving(model, config)
+        return cls.serving(model, config, load_draft(config))
 
     @classmethod
-    def serving(cls, model: Llama, config: EngineConfig) -> "Engine":
-        """An engine over a loaded model.
+    def serving(cls, model: Llama, config: EngineConfig, draft: Llama | None = None) -> "Engine":
+        """An engine over a loaded model, and the `draft` if one proposes.
 
-        Raises ValueError for invalid bounds, NotEnoughMemory if the KV cache does not fit.
+        Raises ValueError for invalid bounds or an invalid draft, NotEnoughMemory if the KV cache does not fit.
         """
         if config.block_size < 1:
             raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
         numbers = kv_dtype(config.kv_cache_dtype, model.dtype)
-        token_bytes = kv_bytes_per_token(model.config, numbers) + conv_bytes_per_token(model.config, model.dtype)
-        block_bytes = token_bytes * config.block_size
         rows = config.max_num_seqs + (0 if config.speculation is None else MOST_PROPOSED)
-        steps = memory_of_steps(config.executor, model, config.max_num_batched_tokens, rows, config.block_size)
+        models = [model] if draft is None else [model, draft]
+        steps = [
+            memory_of_steps(config.executor, one, config.max_num_batched_tokens, rows, config.block_size)
+            for one in models
+        ]
+        pages = [page_bytes(one, config.kv_cache_dtype, config.block_size) for one in models]
         size = cache_size(
-            config.kv_cache_bytes, config.kv_cache_share, block_bytes, state_bytes(model.config, model.dtype),
-            config.max_num_seqs * (2 if config.prefix_cache else 1), model.device, steps,
+            config.kv_cache_bytes, config.kv_cache_share, sum(pages), state_bytes(model.config, model.dtype),
+            config.max_num_seqs * (2 if config.prefix_cache else 1), model.device, sum(steps),
         )  # fmt: skip
         if size.states and config.speculation is not None:
             raise ValueError("speculation is not supported for a model with recurrent layers: leave it out")
@@ -208,14 +155,21 @@ class Engine:
                 config.executor, model, size.blocks, config.block_size, context_length=bounds.max_model_len,
                 kv_dtype=numbers, max_num_seqs=bounds.max_num_seqs, num_states=size.states,
             )  # fmt: skip
-        speculation = config.speculation
+            drafting = (
+                None if draft is None else Drafting.of(draft, config, bounds, size.blocks, model.config.vocab_size)
+            )
+        speculator = None
+        if config.speculation is not None:
+            planner = None if drafting is None else drafting.planner
+            speculator = Speculator(config.speculation, bounds.max_model_len, planner)
         return cls(
-            Scheduler(bounds, blocks, None if speculation is None else Speculator(speculation, bounds.max_model_len)),
+            Scheduler(bounds, blocks, speculator),
             ModelRunner(executor),
             vocab_size=model.config.vocab_size,
             eos_token_ids=model.config.eos_token_ids,
             pooler=Pooler(executor),
             prepared=executor.prepared,
+            draft=None if drafting is None else drafting.model,
         )
 
     @property
@@ -304,6 +258,8 @@ class Engine:
 
     def _run(self, batch: StepBatch) -> dict[int, TokenOutput]:
         began = self.clock()
+        if self._draft is not None and (drafts := self._drafts()):
+            batch = self._draft.run(batch, drafts)
         outputs = self._compute(batch)
         with self._changed:
             self._scheduler.measured(batch, self.clock() - began)
@@ -362,6 +318,11 @@ class Engine:
     def _schedule(self) -> StepBatch:
         with self._changed:
             return self._scheduler.schedule(self.clock())
+
+    def _drafts(self) -> list[Draft]:
+        with self._changed:
+            planner = None if self._scheduler.speculator is None else self._scheduler.speculator.drafts
+            return [] if planner is None else planner.take()
 
     def _fail(self, batch: StepBatch) -> dict[int, TokenOutput]:
         """End the sequences of a step that failed. Their pages are not indexed, since their contents are undefined."""

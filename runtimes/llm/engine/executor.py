@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import torch
 from torch import Tensor
 
+from runtimes.llm.memory import KVCacheName, conv_bytes_per_token, kv_bytes_per_token, kv_dtype
 from runtimes.llm.model.attention import KVCache, Layout
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.lora import LowRankAdapter, adapted_rows
@@ -158,6 +159,12 @@ def make_executor(
     return TorchExecutor(
         model, num_blocks, block_size, context_length=context_length, kv_dtype=kv_dtype, num_states=num_states
     )
+
+
+def page_bytes(model: Llama, kv_cache_dtype: KVCacheName, block_size: int) -> int:
+    """Memory of one page of the model's cache."""
+    of_token = kv_bytes_per_token(model.config, kv_dtype(kv_cache_dtype, model.dtype))
+    return (of_token + conv_bytes_per_token(model.config, model.dtype)) * block_size
 
 
 def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_seqs: int, block_size: int) -> int:

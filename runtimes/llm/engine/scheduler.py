@@ -158,6 +158,8 @@ class Scheduler:
             if tokens and not self.blocks.allocate(sequence, len(sequence) + len(tokens)):
                 del tokens[len(sequence.block_table) * self.blocks.block_size - len(sequence) :]
             chunks.append(sequence.speculation(tokens) if tokens else sequence.chunk(1))
+        if (drafts := self.speculator.drafts) is not None and not prompts:
+            drafts.plan(decoding, chunks, self.blocks, room - sum(map(len, proposed.values())))
         return chunks
 
     def _brief(self) -> tuple[list[Sequence], int]:
@@ -175,7 +177,7 @@ class Scheduler:
         """Report the duration of a step: it sets the chunk sizes of later steps."""
         self._budget.measured(batch.num_decodes, batch.num_prompt_tokens, seconds)
         if self.speculator is not None and batch.num_decodes and not batch.num_prompt_tokens:
-            self.speculator.costs.observe(batch.num_decodes, batch.num_proposed, seconds)
+            self.speculator.measured(batch.num_decodes, batch.num_proposed, seconds)
 
     def update(self, batch: StepBatch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
         """Record the results of a step. `sampled` has the result of each chunk that `samples` or has targets.
@@ -354,7 +356,7 @@ class Scheduler:
                 break
         self.blocks.trim(sequence)
         if self.speculator is not None:
-            self.speculator.accepted(chunk.num_proposed, len(outputs) - 1)
+            self.speculator.accepted(sequence, chunk.num_proposed, len(outputs) - 1)
         return replace(outputs[-1], before=tuple(outputs[:-1])) if len(outputs) > 1 else outputs[0]
 
     def _fail(self, sequence: Sequence, error: InferenceError) -> TokenOutput:

@@ -11,35 +11,49 @@ How many tokens are proposed follows from two measurements, and is 0 where propo
 
 Odds         how often predictions were right, by the length of the match. They are compared with every token, proposed
              or not, so that a sequence without proposals is measured too
-StepCosts    how much longer a step lasts for each proposed token, by the number of sequences
+StepCosts    how much longer a step lasts for each proposed token, by the number of sequences (`step_costs`)
+
+Proposals come from the text itself (`ngram_index`), or from a second, smaller model (`drafts`).
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Set
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from statistics import median
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from runtimes.llm.engine.drafts import DraftPlanner
 from runtimes.llm.engine.ngram_index import SIZE, NgramIndex
+from runtimes.llm.engine.step_costs import MOST_PROPOSED, StepCosts, best_count
 from runtimes.llm.sequence import Sequence
 
+if TYPE_CHECKING:
+    from runtimes.llm.model.matrix import WeightsName
+
 MAX_TOKENS = 32
-MOST_PROPOSED = 128
-"""Proposals of a step: each needs the logits of the whole vocabulary."""
+_WEIGHTS = ("auto", "unquantized", "int8", "int4", "stored")
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """`tokens` is the greatest number of tokens that are proposed for a sequence in one step. Raises ValueError if it
-    is out of range."""
+    """`tokens` is the greatest number of tokens that are proposed for a sequence in one step. A `draft_model` proposes
+    those of the smaller `model`, whose matrices are stored as `weights`: as the large one's if None. Raises ValueError
+    for a combination that is not possible."""
 
-    kind: Literal["ngram"]
+    kind: Literal["ngram", "draft_model"]
     tokens: int = 8
+    model: str | None = None
+    weights: "WeightsName | None" = None
 
     def __post_init__(self) -> None:
-        if self.kind != "ngram":
-            raise ValueError(f"speculation is of kind ngram, not {self.kind}")
+        if self.kind not in ("ngram", "draft_model"):
+            raise ValueError(f"speculation is of kind ngram or draft_model, not {self.kind}")
+        if self.kind == "draft_model" and not (isinstance(self.model, str) and self.model):
+            raise ValueError("speculation of kind draft_model needs a model: the small one that proposes")
+        for name in ("model", "weights"):
+            if self.kind == "ngram" and getattr(self, name) is not None:
+                raise ValueError(f"speculation of kind ngram has no {name}: no second model proposes")
+        if self.weights is not None and self.weights not in _WEIGHTS:
+            raise ValueError(f"speculation has weights {', '.join(_WEIGHTS)}, not {self.weights}")
         if type(self.tokens) is not int or not 1 <= self.tokens <= MAX_TOKENS:
             raise ValueError(f"speculation proposes 1 to {MAX_TOKENS} tokens, not {self.tokens}")
 
@@ -84,109 +98,6 @@ def _kind(matched: int) -> int:
     return sum([matched >= bound for bound in _BOUNDS])
 
 
-# ── how much proposals cost ───────────────────────────────────────────────────────────────────────────
-
-_SAMPLES = 9
-"""Measurements of which the median counts: a step that another program delayed does not."""
-_PLAIN_EVERY = 64
-"""Steps after which one without proposals is measured again: contexts grow."""
-_FORGET_EVERY = 512
-"""Steps after which the oldest measurement of each kind goes, so that what was measured in bad company is tried again.
-"""
-FIRST_SHARE = 4
-"""The first proposals are one for so many sequences, at least two in all. They count as free. Later ones are at most
-twice as many as were measured: a trial costs little, however expensive proposals are."""
-
-
-class StepCosts:
-    """The durations of steps, without a clock. `sequences` take their next token in a step, and `proposed` is the
-    number of proposals in it, of all sequences together."""
-
-    def __init__(self) -> None:
-        self._plain: dict[int, deque[float]] = {}
-        self._each: dict[int, dict[int, deque[float]]] = {}
-        """By sequences and proposals: the part of a plain step that a proposal adds."""
-        self._since: dict[int, int] = {}
-        self._steps = 0
-
-    def observe(self, sequences: int, proposed: int, seconds: float) -> None:
-        """A step without prompts lasted `seconds`."""
-        if seconds <= 0:
-            return
-        size = bucket(sequences)
-        if not proposed:
-            self._plain.setdefault(size, deque(maxlen=_SAMPLES)).append(seconds / sequences)
-            self._since[size] = 0
-        elif (plain := self.plain(sequences)) is not None:
-            added = max(0.0, seconds / plain - 1) / proposed
-            costs = self._each.setdefault(size, {})
-            costs.setdefault(bucket(proposed), deque(maxlen=_SAMPLES)).append(added)
-            self._since[size] += 1
-        self._steps += 1
-        if self._steps % _FORGET_EVERY == 0:
-            self._forget()
-
-    def plain(self, sequences: int) -> float | None:
-        """Seconds of a step without proposals; None if none was measured."""
-        measured = self._plain.get(bucket(sequences))
-        return median(measured) * sequences if measured else None
-
-    def plain_is_due(self, sequences: int) -> bool:
-        """Whether the next step should have no proposals, so that it measures `plain`."""
-        return self._since.get(bucket(sequences), _PLAIN_EVERY) >= _PLAIN_EVERY
-
-    def most(self, sequences: int) -> int:
-        """The greatest number of proposals that may be tried."""
-        measured = [size for size, costs in self._each.get(bucket(sequences), {}).items() if costs]
-        return 2 * max(measured, default=max(1, sequences // (2 * FIRST_SHARE)))
-
-    def added(self, sequences: int) -> Callable[[int], float]:
-        """The function from the number of proposals to the part of a plain step that they add. The cost of a number
-        that was not measured is that of the next lower one, or else of the next higher one."""
-        costs = self._each.get(bucket(sequences), {})
-        each = {size: median(measured) for size, measured in costs.items() if measured}
-        sizes = sorted(each)
-
-        def cost(proposed: int) -> float:
-            if not sizes:
-                return 0.0
-            own = bucket(proposed)
-            return each[max((size for size in sizes if size <= own), default=sizes[0])] * proposed
-
-        return cost
-
-    def _forget(self) -> None:
-        for costs in self._each.values():
-            for measured in costs.values():
-                if measured:
-                    measured.popleft()
-
-
-def bucket(count: int) -> int:
-    """Counts that are measured together: each up to 8, above that four for each power of two."""
-    if count <= 8:
-        return count
-    shift = count.bit_length() - 3
-    return (count - 1 >> shift) + 1 << shift
-
-
-MARGIN = 1.05
-"""The expected gain from which tokens are proposed."""
-
-
-def best_count(sequences: int, chances: Items[float], added: Callable[[int], float]) -> int:
-    """The number of proposals with the most expected tokens a second; 0 if that gains less than MARGIN.
-
-    `chances` are those of all sequences' proposals to be accepted, the highest first.
-    """
-    best, count, expected = float(sequences) * MARGIN, 0, float(sequences)
-    for number, chance in enumerate(chances, start=1):
-        expected += chance
-        if (rate := expected / (1 + added(number))) > best:
-            best, count = rate, number
-    return count
-
-
 # ── proposals ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -211,8 +122,10 @@ class Proposer:
 class Speculator:
     """Proposes tokens for the sequences of a step. It has no clock, and belongs to the scheduler."""
 
-    def __init__(self, config: Speculation, max_model_len: int) -> None:
+    def __init__(self, config: Speculation, max_model_len: int, drafts: DraftPlanner | None = None) -> None:
         self.costs = StepCosts()
+        self.drafts = drafts
+        """Of a second model, which proposes where the text itself does not."""
         self._config = config
         self._max_model_len = max_model_len
         self._odds = Odds()
@@ -225,17 +138,27 @@ class Speculator:
     @property
     def sequence_ids(self) -> Set[int]:
         """The sequences that it holds something for."""
-        return self._proposers.keys()
+        own = self._proposers.keys()
+        return own if self.drafts is None else own | self.drafts.sequence_ids
 
     def forget(self, sequence: Sequence) -> None:
         """Drop what belongs to a sequence that has ended."""
         self._proposers.pop(sequence.id, None)
+        if self.drafts is not None:
+            self.drafts.forget(sequence)
 
-    def accepted(self, proposed: int, right: int) -> None:
+    def accepted(self, sequence: Sequence, proposed: int, right: int) -> None:
         """Count a chunk of which `right` of the `proposed` tokens were accepted."""
         self.num_drafts += 1
         self.num_proposed += proposed
         self.num_accepted += right
+        if self.drafts is not None:
+            self.drafts.accepted(sequence, proposed, right)
+
+    def measured(self, sequences: int, proposed: int, seconds: float) -> None:
+        """A step without prompts lasted `seconds`."""
+        if self.drafts is None or not self.drafts.measured(sequences, proposed, seconds):
+            self.costs.observe(sequences, proposed, seconds)
 
     def proposals(self, sequences: Items[Sequence], room: int, prompt_token: float = 0.0) -> dict[int, list[int]]:
         """Proposed tokens by sequence id, up to `room` in all; those of sequences without any are absent.

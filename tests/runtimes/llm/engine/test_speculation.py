@@ -11,17 +11,9 @@ from hypothesis import strategies as st
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.results import accepted
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.speculation import (
-    MARGIN,
-    MAX_TOKENS,
-    Odds,
-    Speculation,
-    Speculator,
-    StepCosts,
-    best_count,
-    bucket,
-)
+from runtimes.llm.engine.speculation import MAX_TOKENS, Odds, Speculation, Speculator
 from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.engine.step_costs import MARGIN, StepCosts, best_count, bucket
 from runtimes.llm.sequence import Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
 
 pytestmark = pytest.mark.plain

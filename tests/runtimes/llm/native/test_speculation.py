@@ -1,23 +1,18 @@
 """Answers of the native step with speculation are those without, bit for bit, in any company."""
 
-import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.engine.async_engine import Engine, EngineConfig
 from runtimes.llm.engine.speculation import Speculation
 from runtimes.llm.model.model_config import LayerKind
-from runtimes.llm.sampling_params import BadWords
-from runtimes.llm.sequence import StepAdapter, TokenOutput
 from tests.runtimes.llm.lora import random_adapter
-from tests.runtimes.llm.native.models import BLOCK, random_model, rope, shape, tokens
+from tests.runtimes.llm.native.answers import GREEDY, PARAMS, outputs, shown, timeless
+from tests.runtimes.llm.native.models import BLOCK, random_model, rope, shape
 
-LENGTHS = (3, 15, 16, 40, 70, 7)
-ANSWER = 60
 SHAPES = {
     "dense": (shape(), None, "auto"),
     "windows": (shape(kinds=(LayerKind(rope(32), window=24), LayerKind(rope(32))), layer_kinds=(0, 1)), None, "auto"),
@@ -33,48 +28,6 @@ def engine_of(name: str, tokens: int | None, **bounds: Any) -> Engine:
     given: dict[str, Any] = {"kv_cache_bytes": size, "executor": "native", "block_size": BLOCK, "threads": 2} | bounds
     engine = Engine.serving(model, EngineConfig(model=Path(), kv_cache_dtype=cache, speculation=speculation, **given))  # type: ignore[arg-type]
     return timeless(engine)
-
-
-def timeless(engine: Engine) -> Engine:
-    """Every step takes as long, so proposals are free: there are as many as may be."""
-    ticks = itertools.count()
-    engine.clock = lambda: float(next(ticks))
-    return engine
-
-
-def outputs(
-    engine: Engine, params: list[SamplingParams], adapters: Sequence[StepAdapter | None] = (None,)
-) -> list[list[TokenOutput]]:
-    """The answers to prompts of all lengths at once, with `adapters` in turn; each repeats some of its text."""
-    ids = []
-    for number, (length, one) in enumerate(itertools.product(LENGTHS, params)):
-        text = tokens(length, seed=number)
-        adapter = adapters[number % len(adapters)]
-        ids.append(engine.add([*text, *tokens(9), *text], one, adapter=adapter))
-    results: dict[int, list[TokenOutput]] = {identity: [] for identity in ids}
-    while engine.stats().running or engine.stats().waiting:
-        for identity, output in engine.step().items():
-            results[identity] += [*output.before, output]
-    engine.check_idle()
-    return [results[identity] for identity in ids]
-
-
-def shown(answers: list[list[TokenOutput]]) -> list[list[tuple[Any, ...]]]:
-    return [[(one.token_id, one.finish_reason, one.logprobs, one.error) for one in answer] for answer in answers]
-
-
-# A few tokens are likely, so that the text repeats itself.
-BIASED: dict[str, Any] = {"max_tokens": ANSWER, "logit_bias": dict.fromkeys((3, 8, 21, 40), 4.0)}
-PARAMS = [
-    GREEDY := SamplingParams(**BIASED, temperature=0),
-    SamplingParams(**BIASED, temperature=0, logprobs=3),
-    SamplingParams(**BIASED, temperature=0.4, seed=7, top_p=0.9),
-    SamplingParams(**BIASED, temperature=0.3, seed=8, top_k=20, min_p=0.01, logprobs=0),
-    SamplingParams(**BIASED, temperature=0, frequency_penalty=0.1, repetition_penalty=1.05),
-    SamplingParams(**BIASED, temperature=0, min_tokens=9, stop_token_ids=frozenset(range(0, 131, 2))),
-    SamplingParams(**BIASED, temperature=0, bad_words=BadWords([[word] for word in range(0, 60, 7)])),
-    SamplingParams(**BIASED, temperature=0, prompt_logprobs=1),
-]
 
 
 @pytest.mark.parametrize("name", SHAPES)
