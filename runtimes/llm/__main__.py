@@ -25,7 +25,7 @@ _ENGINE = (
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
-_SPECULATION = ("kind", "tokens")
+_SPECULATION = ("kind", "tokens", "model", "weights")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -157,8 +157,9 @@ def _parser() -> argparse.ArgumentParser:
         "--speculation",
         type=functools.partial(_json_object, _SPECULATION),
         metavar="JSON",
-        help="compute several tokens of an answer in one step where that saves time: an object of kind, which is ngram,"
-        " and tokens, the most that are proposed in one step (8)",
+        help="compute several tokens of an answer in one step where that saves time: an object of kind, which is ngram"
+        " or draft_model, tokens, the most that are proposed in one step (8), and of a draft_model its model and"
+        " weights, which are those of --weights if absent",
     )
     add("--max-held", type=size, help=MAX_HELD_HELP)
     add("--drain-seconds", type=float, default=30.0, help="seconds that SIGTERM waits for requests in flight")

@@ -30,6 +30,7 @@ from runtimes.llm.sequence import StepAdapter
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.text.tokenizer_loader import elsewhere, load_tokenizer
+from runtimes.llm.text.vocabularies import difference
 from runtimes.llm.vision.prompts import PicturePrompts
 from runtimes.llm.vision.settings import vision_settings
 from runtimes.llm.vision.tower import load_tower
@@ -182,6 +183,8 @@ def load(options: ServiceOptions) -> LoadedModel:
     answers = not (encodes or classifies is not None or only_embeds(path))
     if config.speculation is not None and not answers:
         raise ValueError("speculation is for models that answer, and this one does not")
+    if config.speculation is not None and config.speculation.model is not None:
+        _check_draft(config.speculation.model, tokenizer)
     pictures = _pictures(path, config, tokenizer) if answers else "it does not answer"
     engine = load_encoder(config, embedding) if encodes else Engine.load(config)
     if beyond := tokenizer.limit_to(engine.vocab_size):
@@ -204,6 +207,23 @@ def load(options: ServiceOptions) -> LoadedModel:
         pictures=pictures,
         adapters=_adapters(path, engine, options),
     )
+
+
+def _check_draft(name: str, tokenizer: Tokenizer) -> None:
+    """Raises ValueError for a model that cannot propose tokens to the one of this `tokenizer`."""
+    try:
+        path = resolve(name, progress=True)
+        answers = not (is_encoder(path) or only_embeds(path) or classifier_config(path, "auto") is not None)
+        reason = difference(tokenizer, load_tokenizer(path)) if answers else None
+    except (ModelUnavailable, ValueError, OSError) as error:
+        raise ValueError(f"speculation: the draft {name} cannot be loaded: {error}") from error
+    if not answers:
+        raise ValueError(f"speculation: the draft {name} is no model that answers: take a small one that does")
+    if reason is not None:
+        raise ValueError(
+            f"speculation: the draft {name} has another vocabulary ({reason}): take a small model of the same family,"
+            " or kind ngram, which needs no second model"
+        )
 
 
 def _adapters(path: Path, engine: Engine, options: ServiceOptions) -> AdapterPool | None:

@@ -25,11 +25,15 @@ def test_help_shows_defaults_of_values_only(
 @pytest.mark.parametrize(
     ("value", "wrong"),
     [
-        ('{"kind": "draft"}', "of kind ngram, not draft"),
+        ('{"kind": "draft"}', "of kind ngram or draft_model, not draft"),
+        ('{"kind": "draft_model"}', "needs a model"),
+        ('{"kind": "draft_model", "model": 5}', "needs a model"),
+        ('{"kind": "draft_model", "model": "m", "weights": "int3"}', "not int3"),
         ('{"kind": "ngram", "tokens": 0}', "1 to 32 tokens, not 0"),
         ('{"kind": "ngram", "tokens": true}', "1 to 32 tokens, not True"),
         ('{"tokens": 8}', "kind is missing"),
-        ('{"kind": "ngram", "model": "m"}', "model is none of kind, tokens"),
+        ('{"kind": "ngram", "model": "m"}', "of kind ngram has no model"),
+        ('{"kind": "ngram", "k": 5}', "k is none of kind, tokens, model, weights"),
         ("[]", "no object"),
         ("ngram", "invalid"),
     ],

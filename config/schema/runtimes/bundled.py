@@ -54,14 +54,28 @@ class SamplingConfig(Section):
     """Penalty of tokens that the prompt or the answer has; 1 is none."""
 
 
+WeightsStorage = Literal["auto", "unquantized", "int8", "int4", "stored"]
+
+
 class SpeculationConfig(Section):
     """Tokens that a step computes ahead. Answers do not change."""
 
-    kind: Literal["ngram"]
+    kind: Literal["ngram", "draft_model"]
     """Source of the proposed tokens. ``ngram``: what followed the last tokens where they occurred before, in the
-    prompt or the answer."""
+    prompt or the answer. ``draft_model``: a second, much smaller model of the same vocabulary."""
     tokens: int = Field(8, ge=1, le=32)
     """Greatest number of tokens that are proposed for an answer in one step."""
+    model: str | None = Field(None, min_length=1)
+    """With ``draft_model``: the small model, written as the ``model`` of the runtime. It has the same ``dtype``,
+    ``device`` and ``executor``, and a part of ``kv_cache``."""
+    weights: WeightsStorage | None = None
+    """With ``draft_model``: storage of the small model's weight matrices; as the runtime's ``weights`` when absent."""
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.kind == "ngram":
+            yield from self.inert("is for kind: draft_model, and this one needs no second model", "model", "weights")
+        elif self.model is None:
+            yield Conflict(("kind",), "is draft_model, which needs a model: the small one that proposes")
 
 
 class LlmRuntime(PlacedRuntime):
@@ -76,7 +90,7 @@ class LlmRuntime(PlacedRuntime):
     directory."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of the computation. ``auto``: bfloat16 if the device supports it in hardware, else float32."""
-    weights: Literal["auto", "unquantized", "int8", "int4", "stored"] = "auto"
+    weights: WeightsStorage = "auto"
     """Storage of weight matrices. ``unquantized``: as ``dtype``. ``int8``, ``int4``: groups of 32 with one scale,
     for files of every format (with ``int4``, embedding and head use 8 bits). ``stored``: the blocks of a quantized
     GGUF file, unchanged. ``auto``: unquantized."""

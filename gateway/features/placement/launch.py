@@ -63,7 +63,7 @@ def llm_arguments(name: str, config: LlmRuntime, cores: int) -> list[str]:
     if config.adapters:
         line += ["--adapters", json.dumps(config.adapters), "--max-adapters", str(config.max_adapters)]
     if config.speculation is not None:
-        line += ["--speculation", json.dumps(config.speculation.model_dump())]
+        line += ["--speculation", json.dumps(config.speculation.model_dump(exclude_none=True))]
     if not config.prefix_cache:
         line.append("--no-prefix-cache")
     if threads := config.threads or cores:

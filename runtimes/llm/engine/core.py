@@ -13,7 +13,7 @@ import torch
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.draft_model import Drafting, DraftModel, load_draft
-from runtimes.llm.engine.drafts import Draft
+from runtimes.llm.engine.drafts import PlannedDraft
 from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
 from runtimes.llm.engine.executor import make_executor, memory_of_steps, page_bytes
 from runtimes.llm.engine.model_runner import ModelRunner, Pooler
@@ -319,7 +319,7 @@ class Engine:
         with self._changed:
             return self._scheduler.schedule(self.clock())
 
-    def _drafts(self) -> list[Draft]:
+    def _drafts(self) -> list[PlannedDraft]:
         with self._changed:
             planner = None if self._scheduler.speculator is None else self._scheduler.speculator.drafts
             return [] if planner is None else planner.take()

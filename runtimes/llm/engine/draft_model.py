@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.engine.drafts import Draft, DraftPlanner
+from runtimes.llm.engine.drafts import DraftPlanner, PlannedDraft
 from runtimes.llm.engine.engine_config import EngineConfig
 from runtimes.llm.engine.executor import make_executor
 from runtimes.llm.engine.model_runner import Logits
@@ -38,7 +38,7 @@ class DraftModel:
         self._vocab_size = vocab_size
         self._own_size = own_size
 
-    def run(self, batch: StepBatch, drafts: Sequence[Draft]) -> StepBatch:
+    def run(self, batch: StepBatch, drafts: Sequence[PlannedDraft]) -> StepBatch:
         """The batch with the proposals of `drafts` behind the newest tokens of their sequences."""
         steps = {draft.sequence.id: [draft.newest] for draft in drafts}
         reading = [_reading(draft) for draft in drafts]
@@ -70,10 +70,10 @@ class DraftModel:
 
     def _tokens(self, chunks: Sequence[Chunk], rows: Sequence[int], places: Sequence[Chunk]) -> list[int | None]:
         """Compute the chunks; the tokens after `rows`, drawn as at `places`. None where nothing can be drawn."""
-        known = [
-            replace(chunk, token_ids=self._known(chunk.token_ids), adapter=None, pictures=None) for chunk in chunks
+        inside = [
+            replace(chunk, token_ids=self._inside(chunk.token_ids), adapter=None, pictures=None) for chunk in chunks
         ]
-        logits = self.executor.logits(known, rows)
+        logits = self.executor.logits(inside, rows)
         if not rows:
             return []
         try:
@@ -85,7 +85,7 @@ class DraftModel:
             return [None] * len(places)
         return [None if one.error is not None else one.token_id for one in drawn]
 
-    def _known(self, token_ids: tuple[int, ...]) -> tuple[int, ...]:
+    def _inside(self, token_ids: tuple[int, ...]) -> tuple[int, ...]:
         """Tokens for which the draft has a row: those of padding are the last one."""
         if self._own_size >= self._vocab_size:
             return token_ids
@@ -154,7 +154,7 @@ class Drafting:
         return cls(planner, DraftModel(executor, vocab_size=vocab_size, own_size=draft.config.vocab_size))
 
 
-def _reading(draft: Draft) -> Chunk:
+def _reading(draft: PlannedDraft) -> Chunk:
     tokens = draft.sequence.token_ids[draft.start : draft.end]
     return replace(draft.newest, start=draft.start, token_ids=tuple(tokens), samples=draft.count > 0, targets=())
 

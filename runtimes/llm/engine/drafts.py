@@ -63,7 +63,7 @@ class DraftState:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PlannedDraft:
     """Work of the draft before a step: it reads the tokens from `start` up to `end`, and proposes `count` behind them.
 
     `newest` is the sequence's chunk of its newest token, at position `end` - 1 if there is anything to propose.
@@ -91,7 +91,7 @@ class DraftPlanner:
         """The digests of pages whose tokens the draft has read."""
         self._acceptance = Acceptance()
         self._states: dict[int, DraftState] = {}
-        self._planned: list[Draft] = []
+        self._planned: list[PlannedDraft] = []
         self._depth = self._read = self._idle = 0
 
     @property
@@ -102,7 +102,7 @@ class DraftPlanner:
         """Drop what belongs to a sequence that has ended."""
         self._states.pop(sequence.id, None)
 
-    def take(self) -> list[Draft]:
+    def take(self) -> list[PlannedDraft]:
         """The work before the step that was scheduled last."""
         planned, self._planned = self._planned, []
         return planned
@@ -171,7 +171,7 @@ class DraftPlanner:
             self._marks[sequence.block_table[page]] = None
         state.marked = min(state.marked, start // size)
         state.drafting = count > 0
-        self._planned.append(Draft(sequence, newest, state, start, end, count))
+        self._planned.append(PlannedDraft(sequence, newest, state, start, end, count))
         return count
 
     def _best_depth(self, sequences: int, shares: list[float]) -> int:

@@ -87,6 +87,13 @@ def test_the_command_line_carries_every_setting(tmp_path: Path) -> None:
         assert expected in line
 
 
+def test_the_command_line_names_the_draft_model(tmp_path: Path) -> None:
+    speculation = {"kind": "draft_model", "model": "hf:small/one", "weights": "int4"}
+    line = command("name", LlmRuntime(kind="llm", model="m", speculation=speculation), tmp_path / "s.sock")
+    expected = '{"kind": "draft_model", "tokens": 8, "model": "hf:small/one", "weights": "int4"}'
+    assert line[line.index("--speculation") + 1] == expected
+
+
 def test_the_command_line_of_a_tensor_runtime_carries_every_setting(tmp_path: Path) -> None:
     explicit = TensorRuntime(
         kind="tensor", repository="r", mode="explicit", models=("a", "b"), bundled=("magika",), memory="1MiB",

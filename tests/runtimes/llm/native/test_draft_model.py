@@ -13,7 +13,12 @@ from tests.runtimes.llm.native.answers import PARAMS, outputs, shown, timeless
 from tests.runtimes.llm.native.models import BLOCK, random_model, shape
 
 LARGE = shape(num_layers=3, layer_kinds=(0, 0, 0))
-DRAFTS = {"smaller": shape(num_layers=1, layer_kinds=(0,)), "equal": LARGE, "padded": shape(vocab_size=160)}
+DRAFTS = {
+    "smaller": shape(num_layers=1, layer_kinds=(0,)),
+    "equal": LARGE,
+    "more rows": shape(vocab_size=160),
+    "fewer rows": shape(vocab_size=100),
+}
 DRAFT = Speculation("draft_model", tokens=5, model="small")
 
 
