@@ -3,12 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 import torch
 from torch import Tensor
 
-from runtimes.llm.engine.model_runner import ModelRunner
+from runtimes.llm.engine.draft_model import DraftModel
+from runtimes.llm.engine.drafts import Acceptance, DraftState, PlannedDraft
+from runtimes.llm.engine.model_runner import Logits, ModelRunner
 from runtimes.llm.sequence import Chunk, Sampled, SamplingParams, StepBatch
 from runtimes.llm.sequence import Sequence as Answer
 
@@ -101,3 +104,69 @@ def test_a_failed_row_ends_the_answer_after_the_accepted_tokens() -> None:
     assert [before.token_id for before in one.before] == [0]
     (other,) = ModelRunner(Broken()).run(StepBatch.of([Answer(0, [4], greedy).speculation([1, 1])], [])).values()
     assert (other.token_id, other.error, other.before) == (0, None, ())
+
+
+# ── a draft model ─────────────────────────────────────────────────────────────────────────────────────
+
+DRAFTED_FIRST = (0.1, 0.5, 0.3, 0.05, 0.05)
+
+
+class OtherChain(Chain):
+    """A draft that finds other tokens likely."""
+
+    first = DRAFTED_FIRST
+
+    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
+        last = [token for chunk in chunks for token in chunk.token_ids]
+        return torch.tensor([self.first if last[row] == 4 else FIRST for row in rows]).log()
+
+
+def drafted(draft: Logits, how: SamplingParams, count: int = 2) -> list[list[int]]:
+    """The tokens of one step of as many sequences, of which a draft proposes `count`, and the accepted ones of each."""
+    answers = [Answer(seed, [4], replace(how, seed=seed)) for seed in range(DRAWS)]
+    drafts = [PlannedDraft(one, one.chunk(1), DraftState(Acceptance()), start=0, end=1, count=count) for one in answers]
+    batch = StepBatch.of([draft.newest for draft in drafts], [])
+    proposing = DraftModel(draft, vocab_size=5, own_size=5).run(batch, drafts)
+    assert proposing.num_proposed == count * DRAWS
+    sampled = ModelRunner(Chain()).run(proposing)
+    return [[one.token_id for one in (*sampled[seed].before, sampled[seed])] for seed in range(DRAWS)]
+
+
+def test_a_drafts_proposals_leave_the_distribution_as_it_is() -> None:
+    answers = drafted(OtherChain(), PLAIN)
+    assert chi_square(Counter(one[0] for one in answers), dict(enumerate(FIRST))) < LIMITS[4]
+    for first, shares in SECOND.items():
+        # Whether a second token is there depends on the first draw alone, not on the second.
+        second = Counter(one[1] for one in answers if one[0] == first and len(one) > 1)
+        assert chi_square(second, dict(enumerate(shares))) < LIMITS[4]
+
+
+def test_two_draws_with_one_number_agree_where_the_distributions_overlap() -> None:
+    ends, drafted_ends = (list(accumulate(shares, initial=0.0)) for shares in (FIRST, DRAFTED_FIRST))
+    share = sum(
+        max(0.0, min(ends[i + 1], drafted_ends[i + 1]) - max(ends[i], drafted_ends[i])) for i in range(len(FIRST))
+    )
+    counts = Counter(int(len(one) > 1) for one in drafted(OtherChain(), PLAIN))
+    assert chi_square(counts, {1: share, 0: 1 - share}) < LIMITS[1]
+
+
+@pytest.mark.parametrize("how", [PLAIN, replace(PLAIN, top_k=2), replace(PLAIN, top_p=0.8, temperature=0.7)])
+def test_an_equal_draft_is_always_right_and_the_seed_draws_as_without(how: SamplingParams) -> None:
+    answers = drafted(Chain(), how)
+    assert {len(one) for one in answers} == {3}
+    alone = ModelRunner(Chain()).run(
+        StepBatch.of([Answer(seed, [4], replace(how, seed=seed)).chunk(1) for seed in range(DRAWS)], [])
+    )
+    assert [one[0] for one in answers] == [alone[seed].token_id for seed in range(DRAWS)]
+
+
+def test_a_draft_that_computes_no_numbers_proposes_nothing() -> None:
+    class Broken(Chain):
+        def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
+            return torch.full((len(rows), 5), torch.nan)
+
+    answer = Answer(0, [4], SamplingParams(max_tokens=9, temperature=0))
+    draft = PlannedDraft(answer, answer.chunk(1), DraftState(Acceptance()), start=0, end=1, count=3)
+    batch = DraftModel(Broken(), vocab_size=5, own_size=5).run(StepBatch.of([draft.newest], []), [draft])
+    assert batch.num_proposed == 0
+    assert ModelRunner(Chain()).run(batch)[0].token_id == 0
