@@ -53,6 +53,8 @@ async def make(
 async def _exact(
     config: ModelConfig, folder: Path, start: Start, schedule: Schedule, *, gradients: bool
 ) -> ExactExplainer:
+    if not gradients and (optional := [spec.name for spec in config.inputs if spec.optional]):
+        raise ModelLoadError(f"trees have a part for every feature, and the input `{optional[0]}` is optional")
     own = explaining(config, gradients=gradients)
     explained = explained_output(config)
     name = explained.name if gradients and explained is not None else RAW

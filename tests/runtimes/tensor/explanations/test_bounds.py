@@ -14,7 +14,8 @@ from adapters.tensors import Inference, RequestedOutput, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.explanations import exact, explanation, sampling
 from runtimes.tensor.explanations.explanation import Attributions, check_selection, tensors_of
-from runtimes.tensor.interfaces import Array
+from runtimes.tensor.interfaces import Array, ModelLoadError
+from tests.runtimes.tensor import loaded
 from tests.runtimes.tensor.explaining import Summing, X, a_model, explained, request, served, summing
 
 
@@ -118,6 +119,27 @@ async def test_an_answer_of_trees_has_a_bound(tmp_path: Path, monkeypatch: pytes
         assert (await explained(model, X[:4])).values.size == 60
         with pytest.raises(CallerError, match=r"5 rows has 75 values.* and the most are 60: send fewer rows"):
             await explained(model, X[:5])
+
+
+async def test_trees_with_an_optional_input_are_explained_by_mixtures(tmp_path: Path) -> None:
+    booster = lightgbm.train({"objective": "regression", "verbose": -1}, lightgbm.Dataset(X[:, :2], X[:, 0]), 2)
+    one = "{name: %s, datatype: FP64, dims: [1]%s}"
+    yaml = (
+        f"backend: lightgbm\nmax_batch_size: 8\ninputs: [{one % ('a', '')}, {one % ('b', ', optional: true')}]\n"
+        "outputs: [{name: predict, datatype: FP64, dims: [1], reshape: []}]\n"
+    )
+
+    def folder(explain: str) -> Path:
+        rules = f"{yaml}explain: {explain}\n"
+        made = a_model(tmp_path / str(len(explain)), rules, lambda at: booster.save_model(at / "model.txt"))
+        np.save(made / "behind.npy", X[:3, :1])
+        return made
+
+    with pytest.raises(ModelLoadError, match="a part for every feature, and the input `b` is optional"):
+        await loaded.load(folder("{method: tree}"))
+    async with served(folder("{background: behind.npy}")) as model:
+        assert model.explainer is not None
+        assert model.explainer.method == "permutation"
 
 
 async def test_loops_over_features_run_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
