@@ -4,6 +4,7 @@ A row's features are fields of `ModelShape`, computed from config.json; all else
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from runtimes.llm.model import family_features as features
 from runtimes.llm.model import tensor_names
@@ -52,6 +53,12 @@ _GPT_OSS_ROPE = {
 }  # fmt: skip
 _GLM = {"attention_bias": True, "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-7, "head_dim": 128}
 
+_PHI4 = Family(
+    defaults={
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 131_072, "original_max_position_embeddings": 4096,
+        "num_key_value_heads": 8, "eos_token_id": [199_999, 200_020],
+    },
+)  # fmt: skip
 _DEEPSEEK_V3 = Family(
     names=tensor_names.DEEPSEEK_MOE,
     features=lambda raw: features.deepseek_moe(raw) | features.latent(raw),
@@ -87,6 +94,20 @@ FAMILIES: Mapping[str, Family] = {
         features=features.llama4,
         turns=lambda raw, layer, sliding: bool(raw["no_rope_layers"][layer]),
         neighbours=True,
+    ),
+    "mllama_text_model": Family(
+        names=tensor_names.MLLAMA,
+        defaults={
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500_000.0,
+            "max_position_embeddings": 131_072,
+            "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
+        },
+        completed=features.mllama_layers,
+        features=lambda raw: {"stored_layers": tuple(raw["stored_layers"])},
+        alike=True,
+        slides=lambda raw, layer: False,
     ),
     "mistral": Family(
         defaults={"num_key_value_heads": 8, "sliding_window": 4096, "max_position_embeddings": 131_072}, alike=True
@@ -154,6 +175,8 @@ FAMILIES: Mapping[str, Family] = {
     "phi3": Family(
         defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096}
     ),
+    "phi4_multimodal": _PHI4,
+    "phi4mm": replace(_PHI4, names=tensor_names.PHI4MM),
     "granite": Family(defaults=features.GRANITE, features=features.granite),
     "granitemoe": Family(names=tensor_names.GRANITE_MOE, defaults=features.GRANITE, features=features.granite_moe),
     "granitemoeshared": Family(
@@ -222,6 +245,14 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
+    "mistral4": Family(
+        names=tensor_names.MISTRAL4,
+        completed=features.mistral4_rope,
+        features=features.mistral4,
+        slides=lambda raw, layer: False,
+        alike=True,
+        refused=("attention_bias",),
+    ),
     "dots1": Family(
         names=tensor_names.DEEPSEEK_MOE,
         features=lambda raw: features.deepseek_moe({"norm_topk_prob": False, **raw}) | {"qk_norm": "head"},

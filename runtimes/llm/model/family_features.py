@@ -6,6 +6,7 @@ must have, and UnsupportedModel for one that changes what is computed.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from runtimes.llm.model.model_config import ExpertShape, LatentShape, QueryGrowth, UnsupportedModel, checked_count
@@ -51,6 +52,20 @@ def deepseek_moe(raw: Raw) -> dict[str, Any]:
         shared_size=raw["moe_intermediate_size"] * (raw.get("n_shared_experts") or 0),
     )
     return {"experts": mixture, "dense_layers": frozenset(range(raw.get("first_k_dense_replace") or 0))}
+
+
+def mistral4_rope(raw: Raw) -> Raw:
+    """config.json whose part of a head that is turned is that of `qk_rope_head_dim`, which is all of it."""
+    rope = dict(raw.get("rope_parameters") or {})
+    rope.pop("partial_rotary_factor", None)
+    return {**raw, "rope_parameters": rope}
+
+
+def mistral4(raw: Raw) -> dict[str, Any]:
+    """A softmax, groups by their two best experts, and queries that grow."""
+    given = deepseek_moe(raw)
+    mixture = replace(given["experts"], scoring="softmax", selection_bias=False)
+    return latent(raw) | ministral(raw) | given | {"experts": mixture}
 
 
 def deepseek_v2(raw: Raw) -> dict[str, Any]:
@@ -229,6 +244,13 @@ def llama4(raw: Raw) -> dict[str, Any]:
         "qk_norm": "turned_alone" if raw["use_qk_norm"] else None,
         "query_growth": QueryGrowth(raw["attn_scale"], raw["floor_scale"], 1, True) if grows else None,
     }
+
+
+def mllama_layers(raw: Raw) -> Raw:
+    """config.json without the layers that attend to pictures: a text passes them by."""
+    seeing = set(raw["cross_attention_layers"] or ())
+    stored = [layer for layer in range(raw["num_hidden_layers"]) if layer not in seeing]
+    return {**raw, "num_hidden_layers": len(stored), "stored_layers": stored}
 
 
 def gpt2(raw: Raw) -> dict[str, Any]:

@@ -28,6 +28,7 @@ OTHER_PARTS: Mapping[str, str] = {
     "idefics3": "llama",
     "llama4": "llama4_text",
     "mistral3": "mistral",
+    "mllama": "mllama_text_model",
     "qwen2_vl": "qwen2",
     "qwen2_5_vl": "qwen2",
     "qwen3_5": "qwen3_5_text",
@@ -202,7 +203,7 @@ def _rope_parameters(family: Family, raw: Mapping[str, Any], layer_type: str) ->
     }
     if (original := raw.get("original_max_position_embeddings")) is not None:
         parameters["original_max_position_embeddings"] = original
-    if raw["model_type"] == "phi3" and parameters.get("rope_type", parameters.get("type")) == "yarn":
+    if raw["model_type"].startswith("phi") and parameters.get("rope_type", parameters.get("type")) == "yarn":
         parameters["rope_type"] = "longrope"  # which the first Phi-3 called so
     return parameters
 

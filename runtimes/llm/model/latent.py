@@ -64,9 +64,10 @@ def _halves(rows: Tensor, shape: LatentShape) -> Tensor:
 
 def attended(
     latent: Latent, shape: LatentShape, normed: Tensor, turn: tuple[Tensor, Tensor], keys: Pages,
-    layout: Attention, scores: ScoreOptions,
+    layout: Attention, scores: ScoreOptions, growth: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """What the heads see, [T, hidden] → [T, H × value]; stores the positions' keys in the layer's `keys`."""
+    """What the heads see, [T, hidden] → [T, H × value]; stores the positions' keys in the layer's `keys`. Queries are
+    multiplied by their `growth` [T]."""
     rows = normed
     if latent.query_down is not None and latent.query_norm is not None:
         rows = _norm(linear(normed, latent.query_down), latent.query_norm, shape)
@@ -76,6 +77,8 @@ def attended(
     moved = torch.einsum("thp,hpr->thr", plain, latent.key_up)
     key = torch.cat([rotated(place[:, None], *turn), _norm(inner, latent.key_norm, shape)[:, None]], dim=2)
     query = torch.cat([rotated(turned, *turn), moved], dim=2)
+    if growth is not None:
+        query = (query * growth[:, None, None]).to(query.dtype)
     seen = layout.attend(query, key, key, keys, keys, scores)[..., shape.turned_dim :]
     return torch.einsum("thr,hvr->thv", seen, latent.value_up).flatten(1)
 

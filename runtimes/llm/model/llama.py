@@ -219,12 +219,13 @@ class Llama:
             assert config.latent is not None
             assert turn is not None
             how = self.scores[layer.kind]
-            inner = latent.attended(layer.latent, config.latent, normed, turn, cache.keys[place], layout, how)
+            keys = cache.keys[place]
+            inner = latent.attended(layer.latent, config.latent, normed, turn, keys, layout, how, growth)
             return linear(inner, layer.attention_out)
         assert layer.qkv is not None
-        keys = config.num_kv_heads * config.head_dim
+        key_size = config.num_kv_heads * config.head_dim
         rows = _product(normed, layer.qkv, layer.qkv_bias, adapted, index, "qkv")
-        query, *others = rows.tensor_split([config.attended_size, config.attended_size + keys], dim=1)
+        query, *others = rows.tensor_split([config.attended_size, config.attended_size + key_size], dim=1)
         query, key, value = self._placed(query, layer.query_norm, turn), None, None
         if config.key_layer(index) == index:
             key = self._placed(others[0], layer.key_norm, turn)

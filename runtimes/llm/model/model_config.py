@@ -251,6 +251,8 @@ class ModelShape:
     """Whether values have an RMS norm without weights."""
     key_layers: tuple[int, ...] = ()
     """The layer whose keys and values each layer reads, itself or one before it; itself if empty."""
+    stored_layers: tuple[int, ...] = ()
+    """The number that files give each layer; its own if empty."""
     per_layer: PerLayerShape | None = None
     streams: StreamShape | None = None
 

@@ -5,7 +5,7 @@ name. `{expert}` is an expert's number.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:  # the tables are read without torch too
 
     from runtimes.llm.model.matrix import Weight
 
-Part = Literal["whole", "query", "key", "value", "first", "second", "even", "odd"]
-"""Some rows: queries, keys or values, a half, or every other one."""
+Part = Literal["whole", "query", "key", "value", "first", "second", "even", "odd", "words"]
+"""Some rows: queries, keys or values, a half, every other one, or those of the vocabulary."""
 
 
 class Heads(Protocol):
     """The part of a shape that tells queries, keys and values apart, and a matrix from its transpose."""
+
+    @property
+    def vocab_size(self) -> int: ...
 
     @property
     def hidden_size(self) -> int: ...
@@ -56,7 +59,7 @@ class TensorPart:
 
         if isinstance(whole, torch.Tensor) and whole.dim() > 1 and self._lies(whole, shape):
             whole = whole.t()
-        rows = _rows(self.part, whole.shape[0], shape)
+        rows = slice(0, shape.vocab_size) if self.part == "words" else _rows(self.part, whole.shape[0], shape)
         if rows == slice(None):
             return whole
         return (
@@ -125,6 +128,14 @@ def stored_as(names: Names, name: str, there: Callable[[str], bool], layers: str
     return next((choice for choice in places if there(choice.name)), places[0])
 
 
+def numbered(name: str, layers: Sequence[int]) -> str:
+    """`name` with the number that files give its layer, which is its own where `layers` is empty."""
+    if not layers or not name.startswith("model.layers."):
+        return name
+    _, _, index, layer = name.split(".", 3)
+    return f"model.layers.{layers[int(index)]}.{layer}"
+
+
 def _spelled(prefix: str, choice: TensorPart, end: str, whole: bool, number: re.Match[str] | None) -> list[str]:
     """The names that a tensor may have: a model with other parts, or saved without its head, has longer or shorter
     ones. `whole` names have their end already."""
@@ -189,6 +200,12 @@ LLAMA4: Names = {
         for part in ("gate", "up", "down")
     },
 }
+MISTRAL4: Names = {
+    **QWEN_MOE,
+    **_stacked_experts("mlp.experts"),
+    **_SHARED,
+}
+MLLAMA: Names = {**LLAMA, "model.embed_tokens": TensorPart("model.embed_tokens", "words")}
 QWEN_NEXT: Names = {**QWEN_MOE, "linear_attn.scale_of_values": "linear_attn.norm"}
 DEEPSEEK_MOE: Names = {**QWEN_MOE, **_SHARED, _SELECTION: "mlp.gate.e_score_correction_bias"}
 ERNIE_MOE: Names = {**DEEPSEEK_MOE, _SELECTION: "mlp.moe_statics.e_score_correction_bias"}
@@ -244,6 +261,13 @@ PHI: Names = {
     "self_attn.o_proj": "self_attn.dense",
     "mlp.up_proj": "mlp.fc1",
     "mlp.down_proj": "mlp.fc2",
+}
+# As Microsoft published it, beside matrices for pictures and for sounds.
+PHI4MM: Names = {
+    **LLAMA,
+    **{name: replace(part, name=f"{part.name}.base_layer") for name, part in _FUSED.items()},
+    "self_attn.o_proj": "self_attn.o_proj.base_layer",
+    "mlp.down_proj": "mlp.down_proj.base_layer",
 }
 STARCODER2: Names = {**LLAMA, "mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}
 GPT2: Names = {

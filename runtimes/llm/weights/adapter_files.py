@@ -19,7 +19,7 @@ from torch import Tensor
 from runtimes.llm.model.family import Family
 from runtimes.llm.model.lora import LayerAdditions, LowRank, LowRankAdapter, MatrixName
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
-from runtimes.llm.model.tensor_names import TensorPart, neighbours_apart, stored_as
+from runtimes.llm.model.tensor_names import TensorPart, neighbours_apart, numbered, stored_as
 from runtimes.llm.weights.adapter_config import CONFIG, AdapterConfig
 from runtimes.llm.weights.tensor_files import TensorFiles
 
@@ -203,6 +203,7 @@ class _Fitter:
         return ordered
 
     def _place(self, name: str) -> TensorPart:
+        name = numbered(name, self._config.stored_layers)
         return stored_as(self._family.names, name, lambda stored: stored.removesuffix(".weight") in self._pairs)
 
     def _misfit(self, module: str) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from runtimes.llm.model.hugging_face import family_of, hugging_face_config, text_part, token_ids
 from runtimes.llm.model.matrix import Weight, unquantized
 from runtimes.llm.model.model_config import UnsupportedModel
-from runtimes.llm.model.tensor_names import TensorPart, neighbours_apart, stored_as
+from runtimes.llm.model.tensor_names import TensorPart, neighbours_apart, numbered, stored_as
 from runtimes.llm.weights.adapter_files import AdapterBase
 from runtimes.llm.weights.quantized_files import QuantizedFiles, quantization_settings
 from runtimes.llm.weights.tensor_files import TensorFiles, json_object
@@ -62,6 +62,7 @@ class SafetensorsCheckpoint:
         return neighbours_apart(weight, heads, kind, self.config.head_dim)
 
     def _place(self, name: str) -> TensorPart:
+        name = numbered(name, self.config.stored_layers)
         return stored_as(self._family.names, name, self._files.__contains__)
 
     def _lacks_head(self, raw: Mapping[str, Any]) -> bool:

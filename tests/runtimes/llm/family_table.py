@@ -8,7 +8,13 @@ from typing import Any
 import gguf
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    Mistral4ForCausalLM,
+    MllamaForCausalLM,
+)
 
 from tests.runtimes.llm.families import permuted
 
@@ -47,6 +53,25 @@ _DELTA = {
     "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 12,
     "linear_value_head_dim": 16,
 }  # fmt: skip
+_PHI4 = {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75},
+    "vision_config": {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "image_size": 56,
+        "crop_size": 56,
+    },
+    "audio_config": {
+        "hidden_size": 32,
+        "num_blocks": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "nemo_conv_channels": 32,
+        "ext_pw_out_channel": 32,
+    },
+}
 _LLAMA4 = _LOCAL | {
     "num_hidden_layers": 5,
     "head_dim": 16,
@@ -81,6 +106,14 @@ ROWS: dict[str, dict[str, Any]] = {
         "use_qk_norm": False, "attn_temperature_tuning": False, "interleave_moe_layer_step": 2, "moe_layers": None,
         "num_experts_per_tok": 1, "attention_chunk_size": None, "num_hidden_layers": 3, "attention_bias": True,
     },
+    "mllama_text_model": {"num_hidden_layers": 5, "cross_attention_layers": [1, 3]},
+    "mistral4": _DEEPSEEK | _LATENT | {
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+            "llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0,
+        },
+    },
+    "phi4_multimodal": _PHI4,
     "qwen3_moe": _EXPERTS | {"head_dim": 32, "norm_topk_prob": True},
     "qwen3_moe-sparse": _EXPERTS | {"decoder_sparse_step": 2, "num_hidden_layers": 3, "mlp_only_layers": [1]},
     "qwen3_moe-vl": _EXPERTS | {"head_dim": 16, "norm_topk_prob": True},
@@ -239,6 +272,10 @@ GGUF: dict[str, tuple[str, dict[str, str]]] = {
 _PERMUTED = ("llama", "granite", "granitemoe", "arcee")  # whose converter makes neighbours of what turns together
 
 
+_CLASSES = {"mistral4": Mistral4ForCausalLM, "mllama_text_model": MllamaForCausalLM}
+"""Of text parts that transformers' AutoModelForCausalLM does not know."""
+
+
 def tiny(row: str, **changes: Any) -> Any:
     """The model, float32; `changes` are of its row.
 
@@ -248,7 +285,8 @@ def tiny(row: str, **changes: Any) -> Any:
     family = row.partition("-")[0]
     common = {name: _SHAPE[name] for name in ("eos_token_id", "bos_token_id", "initializer_range")}
     config = AutoConfig.for_model(family, **((common if family == "gpt2" else _SHAPE) | ROWS[row] | changes))
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
+    factory = _CLASSES[family]._from_config if family in _CLASSES else AutoModelForCausalLM.from_config
+    model = factory(config, attn_implementation="eager").eval().float()
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *model.named_buffers()]:
             if name.endswith(("bias", "sinks")) and "dt_" not in name:

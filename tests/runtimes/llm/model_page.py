@@ -8,9 +8,11 @@ from runtimes.llm.weights.gguf_config import ARCHITECTURES
 DECODERS = {
     "llama": "Llama 1 to 3.3, TinyLlama, SmolLM2, Yi, Falcon 3, DeepSeek-R1-Distill-Llama",
     "llama4_text llama4": "Llama 4 Scout and Maverick (text)",
+    "mllama_text_model mllama": "Llama 3.2 Vision (text)",
     "idefics3 smolvlm": "Idefics 3, SmolVLM and SmolVLM 2",
     "mistral": "Mistral 7B, Nemo, Ministral 8B, Mistral Small 24B, Magistral",
     "mistral3 ministral3": "Mistral Small 3.1 and 3.2, Ministral 3 (text)",
+    "mistral4": "Mistral Small 4 (text)",
     "mixtral": "Mixtral 8x7B, 8x22B",
     "qwen2": "Qwen 2 and 2.5, QwQ, DeepSeek-R1-Distill-Qwen",
     "qwen2_vl qwen2_5_vl": "Qwen 2-VL and 2.5-VL (text)",
@@ -28,6 +30,7 @@ DECODERS = {
     "gemma3n_text gemma3n": "Gemma 3n (text)",
     "phi": "Phi-2",
     "phi3": "Phi-3, Phi-3.5-mini, Phi-4, Phi-4-mini",
+    "phi4_multimodal phi4mm": "Phi-4-multimodal (text)",
     "phimoe": "Phi-3.5-MoE",
     "gpt_oss": "gpt-oss 20B and 120B",
     "granite": "Granite 3 dense",
@@ -80,8 +83,7 @@ _CLASSIFIERS = {
     "mpnet": ("classifiers of MPNet", "`classifier` of two layers"),
 }
 _MISSING = {
-    "deepseek_v32 mistral4": ("DeepSeek V3.2, Mistral Large 3", "latent attention of another kind"),
-    "mllama": ("Llama 3.2 Vision", "attention to pictures"),
+    "deepseek_v32": ("DeepSeek V3.2", "latent attention of another kind"),
     "gemma4": ("Gemma 4", "heads of different sizes"),
     "nemotron-nas": ("Llama-Nemotron Super", "layers of different sizes"),
     "albert deberta deberta-v2 electra xlm-roberta-flash t5": (
@@ -156,6 +158,9 @@ _TORCH = "computed by torch, not by the C++ step"
 _SPECIAL = {
     "mistral3 ministral3": "pictures are not read; queries that grow with their position",
     "llama4_text llama4": f"experts; attention to pieces of a text; {_TORCH}; pictures are not read",
+    "mllama_text_model mllama": "pictures are not read",
+    "mistral4": "latent attention, experts; queries that grow with their position; pictures are not read",
+    "phi4_multimodal phi4mm": "pictures and sounds are not read",
     "idefics3 smolvlm": "[pictures](llm-engine.md#pictures), no videos",
     "mixtral": "experts; as `llama` in GGUF",
     "qwen2_moe": "experts, one of them for all tokens",

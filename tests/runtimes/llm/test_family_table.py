@@ -68,10 +68,15 @@ def test_a_model_that_also_sees_is_served_for_its_text(tmp_path: Path, family: s
 OTHER_PARTS = [
     ("gemma3n", "gemma3n_text", "model.language_model."),
     ("llama4", "llama4_text", "language_model.model."),
+    ("mllama", "mllama_text_model", "language_model.model."),
+    ("mllama", "mllama_text_model", "model.language_model."),
+    ("mistral3", "mistral4", "language_model.model."),
 ]
 
 
-@pytest.mark.parametrize(("outer", "row", "prefix"), OTHER_PARTS, ids=[outer for outer, _, _ in OTHER_PARTS])
+@pytest.mark.parametrize(
+    ("outer", "row", "prefix"), OTHER_PARTS, ids=[f"{outer}-{prefix}" for outer, _, prefix in OTHER_PARTS]
+)
 def test_the_text_part_of_a_file_with_other_parts_is_served(tmp_path: Path, outer: str, row: str, prefix: str) -> None:
     model = tiny(row)
     folder = save_safetensors(model, tmp_path)
@@ -84,6 +89,22 @@ def test_the_text_part_of_a_file_with_other_parts_is_served(tmp_path: Path, oute
     save_file(renamed | {"model.vision_tower.weight": torch.zeros(4)}, file)
     whole = {"model_type": outer, "text_config": config, "vision_config": {}}
     (folder / "config.json").write_text(json.dumps(whole))
+    assert_same(folder, model)
+
+
+def test_the_base_of_phi_4_multimodal_as_published_is_served(tmp_path: Path) -> None:
+    """Its own repository has matrices for pictures and sounds beside each of the base."""
+    model = tiny("phi4_multimodal")
+    folder = save_safetensors(model, tmp_path)
+    file, config = folder / "model.safetensors", json.loads((folder / "config.json").read_text())
+    ends = ("qkv_proj.weight", "o_proj.weight", "gate_up_proj.weight", "down_proj.weight")
+    renamed = {
+        name.replace(".weight", ".base_layer.weight") if name.endswith(ends) else name: tensor
+        for name, tensor in load_file(file).items()
+    }
+    lora = {name.replace("base_layer", "lora_A.vision"): torch.ones(4, 4) for name in renamed if "base_layer" in name}
+    save_file(renamed | lora, file)
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "phi4mm"}))
     assert_same(folder, model)
 
 

@@ -28,7 +28,7 @@ def test_every_encoder_of_the_page_ranks() -> None:
 
 
 def test_every_decoder_is_compared_with_transformers() -> None:
-    # As gemma3, in a test of its own, and with a part that sees.
-    elsewhere = {"gemma3_text", "kimi_k2", "qwen3_vl_moe_text"}
+    # As gemma3, in tests of their own, and with a part that sees.
+    elsewhere = {"gemma3_text", "kimi_k2", "qwen3_vl_moe_text", "phi4mm"}
     compared = {row.partition("-")[0] for row in (*ROWS, *FAMILIES)}
     assert loadable() - set(ENCODERS) <= compared | elsewhere
