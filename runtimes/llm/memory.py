@@ -151,8 +151,7 @@ def kv_dtype(name: KVCacheName, dtype: torch.dtype) -> torch.dtype:
 
 def kv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
     """Cache memory of one position, keys and values of all layers together; `dtype` int8 is codes."""
-    of_layer = bytes_per_position(config.num_kv_heads, config.head_dim, dtype)
-    return config.cached_tensors * config.attention_layers * of_layer
+    return config.cached_tensors * sum(bytes_per_position(*heads, dtype) for heads in config.cached_heads)
 
 
 def conv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:

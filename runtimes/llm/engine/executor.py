@@ -71,6 +71,7 @@ class TorchExecutor:
             device=model.device,
             tensors=model.config.cached_tensors,
             inputs=self._inputs(num_blocks, block_size),
+            heads=model.config.cached_heads,
             states=None
             if model.config.recurrent is None
             else StateCache(model.config, num_states, model.dtype, model.device),

@@ -91,25 +91,43 @@ def fetch(pages: Pages, blocks: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class KVCache:
-    """Keys and values of every layer: `keys[layer]` and `values[layer]` are [num_blocks, B, K, D].
+    """Keys and values of every layer: `keys_of(layer)` and `values_of(layer)` are [num_blocks, B, K, D].
 
-    `dtype` int8 holds codes and their scales. Of one tensor, keys are values too.
+    `dtype` int8 holds codes and their scales. Of one tensor, keys are values too. `heads` are K and D of each layer, if
+    they differ.
     """
 
     def __init__(
         self, *, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device, tensors: int = 2, inputs: Tensor | None = None,
-        states: "StateCache | None" = None,
+        states: "StateCache | None" = None, heads: Sequence[tuple[int, int]] = (),
     ) -> None:  # fmt: skip
         self.num_blocks = num_blocks
         self.block_size = block_size
-        shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
-        self.keys = new_pages(shape, dtype, device)
-        self.values = new_pages(shape, dtype, device) if tensors == 2 else self.keys
+        each = list(heads) or [(num_kv_heads, head_dim)] * num_layers
+        alike = list(dict.fromkeys(each)) or [(num_kv_heads, head_dim)]
+        self._places = [(alike.index(own), each[:layer].count(own)) for layer, own in enumerate(each)]
+        self._groups: list[tuple[Pages, Pages]] = []
+        for own in alike:
+            shape = (each.count(own), num_blocks, block_size, *own)
+            keys = new_pages(shape, dtype, device)
+            self._groups.append((keys, new_pages(shape, dtype, device) if tensors == 2 else keys))
+        self.keys, self.values = self._groups[0]
+        """Of all layers, [layers, num_blocks, B, K, D]; where heads differ, of the layers that are like the first."""
         self.inputs = inputs
         """Of layers with a short convolution, [layers, num_blocks, B, hidden]; no number of another owner is used."""
         self.states = states
         """Of recurrent layers, by slot."""
+
+    def keys_of(self, layer: int) -> Pages:
+        """[num_blocks, B, K, D]."""
+        group, place = self._places[layer]
+        return self._groups[group][0][place]
+
+    def values_of(self, layer: int) -> Pages:
+        """[num_blocks, B, K, D]."""
+        group, place = self._places[layer]
+        return self._groups[group][1][place]
 
     def clear(self, blocks: Tensor) -> None:
         """Zero whole pages, in every layer.
@@ -117,8 +135,9 @@ class KVCache:
         A masked position still takes part with weight 0, and 0 × NaN is NaN: overflowed numbers of a page's last owner
         must not reach the next owner.
         """
-        clear(self.keys, blocks)
-        clear(self.values, blocks)
+        for keys, values in self._groups:
+            clear(keys, blocks)
+            clear(values, blocks)
 
 
 @dataclass(frozen=True, slots=True)

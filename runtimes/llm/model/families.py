@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from runtimes.llm.model import family_features as features
-from runtimes.llm.model import tensor_names
+from runtimes.llm.model import searched, tensor_names
 from runtimes.llm.model.family import Family
 from runtimes.llm.model.family_features import Raw
 from runtimes.llm.model.gemma.families import GEMMA_FAMILIES
@@ -181,6 +181,14 @@ FAMILIES: Mapping[str, Family] = {
     "granitemoe": Family(names=tensor_names.GRANITE_MOE, defaults=features.GRANITE, features=features.granite_moe),
     "granitemoeshared": Family(
         names=tensor_names.GRANITE_MOE, defaults=features.GRANITE, features=features.granite_moe
+    ),
+    "nemotron-nas": Family(
+        defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 131_072, "rope_theta": 500_000.0},
+        completed=searched.layers,
+        features=searched.features,
+        heads=searched.heads,
+        slides=lambda raw, layer: False,
+        alike=True,
     ),
     "olmo2": Family(
         names=tensor_names.OWN,

@@ -25,6 +25,14 @@ def _always(raw: Raw, layer: int, sliding: bool) -> bool:
     return True
 
 
+def _the_models(raw: Raw, layer: int) -> tuple[int, int] | None:
+    return None
+
+
+def _never(raw: Raw, layer: int) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """`slides` tells which layers have a window where config.json does not list them, `turns` which are turned by their
@@ -40,6 +48,9 @@ class Family:
     features: Callable[[Raw], dict[str, Any]] = _no_features
     slides: Callable[[Raw, int], bool] = _has_window
     turns: Callable[[Raw, int, bool], bool] = _always
+    heads: Callable[[Raw, int], tuple[int, int] | None] = _the_models
+    """Key heads of a layer, and the size of a head, where they are not the model's."""
+    values_are_keys: Callable[[Raw, int], bool] = _never
     alike: bool = False
     neighbours: bool = False
     local_rope: bool = False

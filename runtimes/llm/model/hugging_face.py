@@ -11,6 +11,7 @@ from runtimes.llm.model.model_config import (
     LayerKind,
     ModelShape,
     Reach,
+    Rope,
     TextPiece,
     UnsupportedModel,
     checked_count,
@@ -172,17 +173,17 @@ def _layer_kinds(family: Family, raw: Mapping[str, Any], head_dim: int) -> list[
     for type, tokens in ((_SLIDING, window), (_PIECES, pieces)):
         if tokens is not None and tokens >= _context_length(family, raw):
             reaches[type] = None
-    ropes = {
-        type: rope_of(_rope_parameters(family, raw, type), head_dim, length)
-        for type in sorted({type for layer, type in enumerate(types) if family.turns(raw, layer, type == _SLIDING)})
-    }
-    return [
-        LayerKind(
-            rope=ropes[type] if family.turns(raw, layer, type == _SLIDING) else None,
-            window=reaches.get(type),
-        )
-        for layer, type in enumerate(types)
-    ]
+    ropes: dict[tuple[str, int], Rope] = {}
+    kinds = []
+    for layer, type in enumerate(types):
+        heads = family.heads(raw, layer)
+        turned = type, head_dim if heads is None else heads[1]
+        turns = family.turns(raw, layer, type == _SLIDING)
+        if turns and turned not in ropes:
+            ropes[turned] = rope_of(_rope_parameters(family, raw, type), turned[1], length)
+        same = family.values_are_keys(raw, layer)
+        kinds.append(LayerKind(ropes[turned] if turns else None, reaches.get(type), heads, same))
+    return kinds
 
 
 def _rope_parameters(family: Family, raw: Mapping[str, Any], layer_type: str) -> dict[str, Any]:

@@ -55,7 +55,8 @@ class Layer:
     attention_norm: Tensor | None
     attention_norm_bias: Tensor | None
     qkv: Weight | None
-    """None of latent attention, and of a layer without attention. Queries alone where another layer has the keys."""
+    """None of latent attention, and of a layer without attention. Without values where those are the
+    keys, and of queries alone where another layer has both."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     key_norm: Tensor | None
@@ -81,18 +82,21 @@ class Layer:
     delta: DeltaLayer | None = None
     """In place of attention."""
     attention_gate: Weight | None = None
+    straight_attention: Weight | None = None
+    """[hidden, hidden], in place of attention; `straight_mlp` of the MLP."""
+    straight_mlp: Weight | None = None
     per_layer: PerLayer | None = None
     streams: Streams | None = None
 
     @property
     def mixes(self) -> bool:
-        """Whether a token takes something from those before it here."""
-        mixers = (self.attention_out, self.conv, self.mamba, self.delta)
+        """Whether there is attention, or something in its place."""
+        mixers = (self.attention_out, self.conv, self.mamba, self.delta, self.straight_attention)
         return any(mixer is not None for mixer in mixers)
 
     @property
     def has_mlp(self) -> bool:
-        return self.gate_up is not None or self.experts is not None
+        return self.gate_up is not None or self.experts is not None or self.straight_mlp is not None
 
 
 def read_layer(config: ModelShape, tensor: TensorSource, index: int, dtype: torch.dtype) -> Layer:
@@ -110,11 +114,12 @@ class _LayerReader:
     def layer(self) -> Layer:
         config, hidden = self._config, self._config.hidden_size
         conv, attends = self._index in config.conv_layers, config.attends(self._index)
-        heads, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        key_heads, head_dim = config.heads_of(self._index)
+        heads, key = config.num_heads * head_dim, key_heads * head_dim
         qkv = [("self_attn.q_proj", heads), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
         whole, normed = config.qk_norm == "whole", config.qk_norm not in (None, "turned_alone") and attends
         own_keys = config.key_layer(self._index) == self._index
-        qkv = qkv if own_keys else qkv[:1]
+        qkv = qkv[: 1 if not own_keys else 2 if config.kinds[config.layer_kinds[self._index]].values_are_keys else 3]
         experts, size = config.experts_of(self._index), config.mlp_size(self._index)
         # A model's biases are not those of the MLP beside its experts.
         biased = config.mlp_bias and experts is None
@@ -123,19 +128,21 @@ class _LayerReader:
         out, down = [("self_attn.o_proj", hidden)], [(f"{mlp}.down_proj", hidden)]
         state = config.recurrent if self._index in config.recurrent_layers else None
         gated = config.attention_gate and attends
-        mixes = attends or conv or self._index in config.recurrent_layers
+        straight = self._index in config.straight_attention, self._index in config.straight_mlp
+        mixes = attends or conv or self._index in config.recurrent_layers or straight[0]
         first = config.pre_norms and mixes
-        second = config.pre_norms and not config.parallel and self._index not in config.without_mlp
+        computes = self._index not in config.without_mlp or straight[1]
+        second = config.pre_norms and not config.parallel and computes
         return Layer(
             kind=config.layer_kinds[self._index],
             attention_norm=self._norm("input_layernorm", hidden, first),
             attention_norm_bias=self._norm_bias("input_layernorm", first),
             qkv=self._qkv(qkv) if attends and config.latent is None else None,
             qkv_bias=self._bias(qkv, config.qkv_bias and attends),
-            query_norm=self._norm("self_attn.q_norm", heads if whole else config.head_dim, normed),
-            key_norm=self._norm("self_attn.k_norm", key if whole else config.head_dim, normed and own_keys),
+            query_norm=self._norm("self_attn.q_norm", heads if whole else head_dim, normed),
+            key_norm=self._norm("self_attn.k_norm", key if whole else head_dim, normed and own_keys),
             sinks=self._read("self_attn.sinks", config.num_heads) if config.sinks and attends else None,
-            attention_out=self._matrix(out, config.attended_size) if attends else None,
+            attention_out=self._matrix(out, config.attended_size(self._index)) if attends else None,
             attention_out_bias=self._bias(out, config.attention_out_bias and attends),
             attention_post_norm=self._norm("post_attention_layernorm", hidden, config.post_norms),
             mlp_norm=self._norm("pre_feedforward_layernorm", hidden, second),
@@ -152,6 +159,8 @@ class _LayerReader:
             mamba=read_mamba(config, state, self._read, self._dtype) if isinstance(state, MambaShape) else None,
             delta=read_delta(config, state, self._read) if isinstance(state, DeltaShape) else None,
             attention_gate=self._query_and_gate()[1] if gated else None,
+            straight_attention=self._read("self_attn.linear_attn.weight", hidden, hidden) if straight[0] else None,
+            straight_mlp=self._read("mlp.linear_mlp.weight", hidden, hidden) if straight[1] else None,
             per_layer=None if config.per_layer is None else read_per_layer(config, config.per_layer, self._read),
             streams=None if config.streams is None else read_streams(config, config.streams, self._read),
         )

@@ -89,10 +89,8 @@ class Llama:
     @property
     def kv_bytes_per_token(self) -> int:
         """Cache memory of one position, all layers together."""
-        size: int = self.dtype.itemsize
-        config = self.config
-        numbers = config.cached_tensors * config.attention_layers * config.num_kv_heads * config.head_dim
-        return numbers * size
+        each = sum(heads * size for heads, size in self.config.cached_heads)
+        return self.config.cached_tensors * each * int(self.dtype.itemsize)
 
     def rotary(self, context_length: int) -> list[Turn | None]:
         """By kind of layer: cosine and sine of every position, each [context, turned dimensions / 2], float32."""
@@ -191,6 +189,8 @@ class Llama:
             assert step.recent is not None
             assert step.cache.inputs is not None
             return convolved(layer.conv, normed, step.cache.inputs[self._cached_at[index]], step.recent)
+        if layer.straight_attention is not None:
+            return linear(normed, layer.straight_attention)
         memory = layer.mamba or layer.delta
         if memory is None:
             return self._attention(layer, normed, index, step)
@@ -219,25 +219,25 @@ class Llama:
             assert config.latent is not None
             assert turn is not None
             how = self.scores[layer.kind]
-            keys = cache.keys[place]
+            keys = cache.keys_of(place)
             inner = latent.attended(layer.latent, config.latent, normed, turn, keys, layout, how, growth)
             return linear(inner, layer.attention_out)
         assert layer.qkv is not None
-        key_size = config.num_kv_heads * config.head_dim
-        rows = _product(normed, layer.qkv, layer.qkv_bias, adapted, index, "qkv")
-        query, *others = rows.tensor_split([config.attended_size, config.attended_size + key_size], dim=1)
-        query, key, value = self._placed(query, layer.query_norm, turn), None, None
+        key_heads, size = config.heads_of(index)
+        ends = [config.num_heads * size, (config.num_heads + key_heads) * size]
+        query, *others = _product(normed, layer.qkv, layer.qkv_bias, adapted, index, "qkv").tensor_split(ends, dim=1)
+        query, key, value = self._placed(query, layer.query_norm, turn, size), None, None
         if config.key_layer(index) == index:
-            key = self._placed(others[0], layer.key_norm, turn)
-            value = self._values(others[1])
+            key = self._placed(others[0], layer.key_norm, turn, size)
+            value = self._values(others[0] if config.kinds[layer.kind].values_are_keys else others[1], size)
         if growth is not None and (turn is None or not self._grows_unturned):
             query = (query * growth[:, None, None]).to(query.dtype)
         attended = layout.attend(
             query,
             key,
             value,
-            cache.keys[place],
-            cache.values[place],
+            cache.keys_of(place),
+            cache.values_of(place),
             self.scores[layer.kind],
             layer.sinks,
         )
@@ -246,20 +246,20 @@ class Llama:
             inner = inner * torch.sigmoid(linear(normed, layer.attention_gate))
         return _product(inner, layer.attention_out, layer.attention_out_bias, adapted, index, "attention_out")
 
-    def _values(self, rows: Tensor) -> Tensor:
+    def _values(self, rows: Tensor, head_dim: int) -> Tensor:
         """[T, heads × head_dim] → [T, heads, head_dim]."""
-        heads = rows.unflatten(1, (-1, self.config.head_dim))
+        heads = rows.unflatten(1, (-1, head_dim))
         return self._unweighted(heads) if self.config.value_norm else heads
 
     def _unweighted(self, heads: Tensor) -> Tensor:
         """An RMS norm of each head without weights."""
         return functional.rms_norm(heads.float(), heads.shape[-1:], None, self.config.rms_norm_eps).to(heads.dtype)
 
-    def _placed(self, rows: Tensor, norm: Tensor | None, turn: Turn | None) -> Tensor:
+    def _placed(self, rows: Tensor, norm: Tensor | None, turn: Turn | None, head_dim: int) -> Tensor:
         """Queries or keys, normed and turned: [T, heads × head_dim] → [T, heads, head_dim]."""
         if self.config.qk_norm == "whole":
             rows = self._normed(rows, norm)
-        heads = rows.unflatten(1, (-1, self.config.head_dim))
+        heads = rows.unflatten(1, (-1, head_dim))
         if self.config.qk_norm == "head":
             heads = self._normed(heads, norm)
         if turn is not None:
@@ -269,6 +269,8 @@ class Llama:
         return self._normed(heads, norm) if self.config.qk_norm == "head_after_rope" else heads
 
     def _mlp(self, layer: Layer, index: int, normed: Tensor, adapted: AdaptedRows) -> Tensor:
+        if layer.straight_mlp is not None:
+            return linear(normed, layer.straight_mlp)
         given = None
         if layer.gate_up is not None and layer.down is not None:
             both = _product(normed, layer.gate_up, layer.gate_up_bias, adapted, index, "gate_up")

@@ -82,10 +82,13 @@ Reach: TypeAlias = int | TextPiece | None
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """Layers with the same attention. Without `rope` nothing is turned."""
+    """Layers with the same attention. Without `rope` nothing is turned. `heads` are the number of key heads and the
+    size of a head, if they are not the model's; `values_are_keys` before their norms."""
 
     rope: Rope | None
     window: Reach = None
+    heads: tuple[int, int] | None = None
+    values_are_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +246,9 @@ class ModelShape:
     unattended: frozenset[int] = frozenset()
     """Layers without attention, beside those with a short convolution."""
     without_mlp: frozenset[int] = frozenset()
+    straight_attention: frozenset[int] = frozenset()
+    """Layers, of those without attention, with one matrix in its place; `straight_mlp` of those without an MLP."""
+    straight_mlp: frozenset[int] = frozenset()
     mlp_sizes: tuple[int, ...] = ()
     """Of each layer's MLP, if they differ; `intermediate_size` is the greatest."""
     sparsity: tuple[float, ...] = ()
@@ -284,8 +290,16 @@ class ModelShape:
                 checked_count("attention_chunk_size", kind.window.size)
             elif kind.window is not None:
                 checked_count("sliding_window", kind.window)
+            if kind.heads is not None:
+                self._check_heads(*kind.heads)
             if kind.rope is not None:
-                _check_rope(kind.rope, self.head_dim)
+                _check_rope(kind.rope, self.head_dim if kind.heads is None else kind.heads[1])
+
+    def _check_heads(self, keys: int, size: int) -> None:
+        checked_count("num_key_value_heads of a layer", keys)
+        checked_count("head_dim of a layer", size, MAX_HEAD_DIM)
+        if self.num_heads % keys:
+            raise UnsupportedModel(f"{self.num_heads} heads cannot share {keys} key heads evenly")
 
     @property
     def windows(self) -> frozenset[Reach]:
@@ -296,15 +310,25 @@ class ModelShape:
         """Keys and values, or latents, which are both."""
         return 2 if self.latent is None else 1
 
+    def heads_of(self, layer: int) -> tuple[int, int]:
+        """The number of a layer's key heads, and the size of a head."""
+        own = self.kinds[self.layer_kinds[layer]].heads
+        return (self.num_kv_heads, self.head_dim) if own is None else own
+
     @property
-    def attended_size(self) -> int:
+    def cached_heads(self) -> list[tuple[int, int]]:
+        """Key heads and their size, of each layer that has keys and values of its own."""
+        own = (layer for layer in range(self.num_layers) if self.attends(layer) and self.key_layer(layer) == layer)
+        return [self.heads_of(layer) for layer in own]
+
+    def attended_size(self, layer: int) -> int:
         """What all heads together give."""
-        return self.num_heads * (self.head_dim if self.latent is None else self.latent.value_dim)
+        return self.num_heads * (self.heads_of(layer)[1] if self.latent is None else self.latent.value_dim)
 
     @property
     def attention_layers(self) -> int:
         """The number of layers that have keys and values of their own."""
-        return sum(self.attends(layer) and self.key_layer(layer) == layer for layer in range(self.num_layers))
+        return len(self.cached_heads)
 
     def key_layer(self, layer: int) -> int:
         """The layer whose keys and values a layer reads."""
@@ -321,7 +345,9 @@ class ModelShape:
             "embeddings for each layer": self.per_layer is not None,
             "keys that layers share": bool(self.key_layers),
             "norms of values": self.value_norm,
+            "heads of different sizes": any(kind.heads is not None for kind in self.kinds),
             "MLPs of different sizes": bool(self.mlp_sizes),
+            "layers without attention or MLP": bool(self.unattended | self.without_mlp),
             "attention to pieces of a text": any(isinstance(kind.window, TextPiece) for kind in self.kinds),
             "norms of turned heads alone": self.qk_norm == "turned_alone",
             "queries that grow in some layers": self.query_growth is not None and self.query_growth.unturned,

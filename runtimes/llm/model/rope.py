@@ -14,7 +14,7 @@ from torch import Tensor
 
 from runtimes.llm.model.model_config import MAX_HEAD_DIM, Rope, UnsupportedModel
 
-SCALINGS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+SCALINGS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional")
 
 
 def rotary_tables(rope: Rope, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -39,6 +39,8 @@ def rope_of(parameters: Mapping[str, Any], head_dim: int, context_length: int) -
     Raises UnsupportedModel for an unsupported scaling.
     """
     kind = scaling_type(parameters)
+    if kind == "proportional":
+        return _proportional(parameters, head_dim)
     dims = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
     if not 2 <= dims <= MAX_HEAD_DIM:
         raise UnsupportedModel(f"a rotation of {dims} dimensions is not supported: a head has 2 to {MAX_HEAD_DIM}")
@@ -65,6 +67,15 @@ def scaling_type(parameters: Mapping[str, Any]) -> str:
     if kind not in SCALINGS:
         raise UnsupportedModel(f"rope scaling {kind!r} is not supported; these are: {', '.join(SCALINGS)}")
     return kind
+
+
+def _proportional(parameters: Mapping[str, Any], head_dim: int) -> Rope:
+    """Gemma 4's: a head's pairs are of all its dimensions, and only the first pairs turn."""
+    turned = int(parameters.get("partial_rotary_factor", 1.0) * head_dim // 2)
+    if not 1 <= turned <= head_dim // 2 <= MAX_HEAD_DIM:
+        raise UnsupportedModel(f"a rotation of {turned} pairs is not supported: a head has {head_dim // 2}")
+    plain = 1.0 / _waves(float(parameters["rope_theta"]), head_dim) / parameters.get("factor", 1.0)
+    return Rope((*_numbers(plain[:turned]), *[0.0] * (head_dim // 2 - turned)))
 
 
 def divided(rope: Rope, factors: Tensor) -> Rope:

@@ -37,6 +37,7 @@ DECODERS = {
     "granitemoe granitemoeshared": "Granite 3 MoE",
     "granitemoehybrid": "Granite 4, with and without experts",
     "falcon_h1": "Falcon-H1",
+    "nemotron-nas": "Llama-Nemotron Super and Ultra",
     "nemotron_h": "Nemotron-H, Nemotron Nano 2 and 3",
     "olmo2": "OLMo 2",
     "olmo3": "OLMo 3",
@@ -85,7 +86,6 @@ _CLASSIFIERS = {
 _MISSING = {
     "deepseek_v32": ("DeepSeek V3.2", "latent attention of another kind"),
     "gemma4": ("Gemma 4", "heads of different sizes"),
-    "nemotron-nas": ("Llama-Nemotron Super", "layers of different sizes"),
     "albert deberta deberta-v2 electra xlm-roberta-flash t5": (
         "Jina v3, DeBERTa, T5 encoders", "their own kinds of attention",
     ),
@@ -191,6 +191,7 @@ _SPECIAL = {
     "qwen3_5_text qwen3_5": f"{_RECURRENT}; pictures are not read; no LoRA",
     "qwen3_5_moe_text qwen3_5_moe": f"{_RECURRENT}, experts; pictures are not read; no LoRA",
     "falcon_h1": _RECURRENT,
+    "nemotron-nas": f"layers of different sizes; {_TORCH}; no LoRA",
     "nemotron_h": f"{_RECURRENT}, some with experts",
 }
 

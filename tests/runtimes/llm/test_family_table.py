@@ -16,7 +16,9 @@ from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Chunk
 from runtimes.llm.weights.adapter_files import read_adapter
 from runtimes.llm.weights.loader import load_model, open_checkpoint
-from tests.runtimes.llm.family_table import CONTEXT, GGUF, ROWS, WINDOW, tiny, tiny_with_pictures, write_gguf
+from tests.runtimes.llm.family_others import tiny_searched, tiny_with_pictures
+from tests.runtimes.llm.family_rows import CONTEXT, ROWS, WINDOW
+from tests.runtimes.llm.family_table import GGUF, tiny, write_gguf
 from tests.runtimes.llm.reference import assert_greedy, save_safetensors
 from tests.support.llm_engines import answers
 
@@ -106,6 +108,39 @@ def test_the_base_of_phi_4_multimodal_as_published_is_served(tmp_path: Path) -> 
     save_file(renamed | lora, file)
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "phi4mm"}))
     assert_same(folder, model)
+
+
+def test_a_model_whose_layers_differ_is_that_of_transformers(tmp_path: Path) -> None:
+    """Made of a Llama's parts: transformers has no code of its own for the type."""
+    model, config = tiny_searched()
+    folder = save_safetensors(model, tmp_path)
+    (folder / "config.json").write_text(json.dumps(config))
+    assert_same(folder, model)
+    loaded = load_model(folder, dtype="float32", device="cpu")
+    assert loaded.config.cached_heads == [(2, 16), (1, 16), (4, 16)]
+    assert kv_bytes_per_token(loaded.config, torch.float32) == loaded.kv_bytes_per_token == 4 * 2 * 7 * 16
+    with pytest.raises(UnsupportedModel, match="adapters of models with heads of different sizes are not supported"):
+        read_adapter(tmp_path, open_checkpoint(folder).adapter_base)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("attention", {"n_heads_in_group": 3}, "n_heads_in_group is 3, of 4 heads"),
+        ("attention", {"n_heads_in_group": None}, "n_heads_in_group is None"),
+        ("attention", {"window_length": 64}, "window_length of block_configs is not supported"),
+        ("ffn", {"ffn_mult": None}, "ffn_mult of block_configs is None"),
+        ("ffn", {"ffn_mult": 20}, r"mlp\.gate_proj\.weight is \[256, 64\]"),
+        ("ffn", {"no_op": None, "sparsify": ["x"]}, "sparsify of block_configs is not supported"),
+    ],
+)
+def test_a_block_that_cannot_be_is_refused(tmp_path: Path, part: str, change: dict[str, Any], message: str) -> None:
+    model, config = tiny_searched()
+    folder = save_safetensors(model, tmp_path)
+    config["block_configs"][0][part] |= change
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModel, match=message):
+        load_model(folder, dtype="float32", device="cpu")
 
 
 def test_stacked_experts_are_read_in_both_orders(tmp_path: Path) -> None:

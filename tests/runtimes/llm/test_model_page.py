@@ -6,7 +6,7 @@ from runtimes.llm.model.encoder_families import ENCODERS, GEMMA
 from runtimes.llm.model.hugging_face import OTHER_PARTS
 from runtimes.llm.weights.gguf_config import ARCHITECTURES
 from tests.runtimes.llm.families import FAMILIES
-from tests.runtimes.llm.family_table import ROWS
+from tests.runtimes.llm.family_rows import ROWS
 from tests.runtimes.llm.model_page import classifiers, listed, loadable, missing, page
 
 PAGE = Path("docs/llm-models.md")
@@ -28,7 +28,7 @@ def test_every_encoder_of_the_page_ranks() -> None:
 
 
 def test_every_decoder_is_compared_with_transformers() -> None:
-    # As gemma3, in tests of their own, and with a part that sees.
-    elsewhere = {"gemma3_text", "kimi_k2", "qwen3_vl_moe_text", "phi4mm"}
+    # As gemma3, with a part that sees, and in tests of their own.
+    elsewhere = {"gemma3_text", "kimi_k2", "qwen3_vl_moe_text", "phi4mm", "nemotron-nas"}
     compared = {row.partition("-")[0] for row in (*ROWS, *FAMILIES)}
     assert loadable() - set(ENCODERS) <= compared | elsewhere
