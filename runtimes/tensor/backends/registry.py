@@ -74,6 +74,8 @@ def in_thread(config: ModelConfig) -> bool:
         return False  # its texts are Python's objects, which a thread makes while it holds the lock
     if ours == "torch" and ("class" in config.parameters or config.default_model_filename.endswith(".safetensors")):
         return False  # a module of Python code
+    if ours == "torch" and config.parameters.get("allow_pickle") == "true":
+        return False  # native code, whose crash ends its process
     return _BACKENDS[ours].in_thread
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -34,7 +35,22 @@ def declared(backend: str, config: ModelConfig) -> ModelConfig:
 def _is_exported(config: ModelConfig, folder: Path) -> bool:
     """Among PyTorch's files, only those of torch.export describe their tensors."""
     names = (config.default_model_filename,) if config.default_model_filename else TORCH_FILENAMES
-    return next((name for name in names if (folder / name).exists()), "").endswith(".pt2")
+    file = next((name for name in names if (folder / name).exists()), "")
+    return file.endswith(".pt2") and not is_compiled(folder / file)
+
+
+def is_compiled(path: Path) -> bool:
+    """Whether a `.pt2` file is a package of AOTInductor, which has native code in place of a program.
+
+    Blocks for the disk.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            places = [name.partition("/")[2] for name in archive.namelist()]
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return False
+    has_program = any(place.startswith("models/") for place in places)
+    return not has_program and any(place.startswith("data/aotinductor/") for place in places)
 
 
 MAX_BATCH_SIZE: Final = 8

@@ -1,4 +1,4 @@
-"""PyTorch models: TorchScript, torch.export, or a plain module with its weights.
+"""PyTorch models: TorchScript, torch.export, AOTInductor (`torch_compiled`), or a plain module with its weights.
 
 A module is the class `Model` of `model.py`, or the class that the parameter `class` names; its weights are safetensors
 or a state dict, which is read without running anything. Inputs go to `forward` by name, or in order where it has other
@@ -27,7 +27,15 @@ from safetensors.torch import load_file
 from torch.export.graph_signature import InputKind, OutputKind, SymIntArgument, TensorArgument
 
 from runtimes.tensor.backends.files import forget, input_names, model_class, model_file, output_names
-from runtimes.tensor.backends.signature import TORCH_FILENAMES, ModelTensor, completed, declared, is_declared
+from runtimes.tensor.backends.signature import (
+    TORCH_FILENAMES,
+    ModelTensor,
+    completed,
+    declared,
+    is_compiled,
+    is_declared,
+)
+from runtimes.tensor.backends.torch_compiled import CompiledCall
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.interfaces import Array, Device, Model, ModelFailed, ModelLoadError, Tensors
 
@@ -59,6 +67,8 @@ def loaded(config: ModelConfig, folder: Path, device: torch.device) -> tuple[str
     path = model_file(config, folder, *TORCH_FILENAMES)
     names = input_names(config)
     _import(config.parameters.get("import", ""))
+    if path.suffix == ".pt2" and is_compiled(path):
+        return "", CompiledCall(path, config, device, names, _order)
     if path.suffix == ".pt2":
         program = exported(path)
         module = lowered(program.module(), config, "exported")
@@ -260,6 +270,8 @@ class TorchBackend:
         """See `ExplainingBackend`."""
         from runtimes.tensor.backends.gradients import GradientModel, compute_of
 
+        if is_compiled(model_file(config, folder, *TORCH_FILENAMES)):
+            raise ModelLoadError("compiled code has no gradients: use `method: permutation`")
         own = dataclasses.replace(config, outputs=config.explains, explains=())
         model = TorchModel(own, folder, device)
         return GradientModel(config, compute_of(own, model.call, model.named), model.tensor, model.close)

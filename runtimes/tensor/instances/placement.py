@@ -40,7 +40,7 @@ async def complete(config: ModelConfig, folder: Path) -> ModelConfig:
         if not loading.completes_itself(config, model_file(config, folder)):
             return config
         return await complete_in_process(config, folder, _description(config))
-    if is_declared(kind, config, folder):
+    if await asyncio.to_thread(is_declared, kind, config, folder):
         return declared(kind, config)
     if any(_in_process(group, config) for group in config.instance_groups):
         return await complete_in_process(config, folder)
