@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -24,7 +24,6 @@ from runtimes.llm.engine.classifier_loader import load_classifier
 from runtimes.llm.engine.encoder_loader import load_encoder
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.model.embedding_config import EmbeddingConfig, PoolingName, embedding_config
-from runtimes.llm.model.encoder_config import is_encoder
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import StepAdapter
 from runtimes.llm.text.chat_template import ChatTemplate
@@ -37,6 +36,7 @@ from runtimes.llm.vision.tower import load_tower
 from runtimes.llm.weights.adapter_files import read_adapter
 from runtimes.llm.weights.classifier_files import TaskName, classifier_config
 from runtimes.llm.weights.dense_files import load_dense
+from runtimes.llm.weights.encoder_files import gguf_dense, is_encoder
 from runtimes.llm.weights.generation_config import sampling_defaults
 from runtimes.llm.weights.gguf_checkpoint import gguf_pooling
 from runtimes.llm.weights.loader import only_embeds, open_checkpoint
@@ -178,6 +178,8 @@ def load(options: ServiceOptions) -> LoadedModel:
         raise ValueError("a classifier takes no adapters")
     if classifies is None:
         embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
+        if encodes and path.is_file():
+            embedding = replace(embedding, dense=gguf_dense(path))
     else:
         embedding = EmbeddingConfig(pooling=classifies.pooling, max_length=classifies.max_length)
     answers = not (encodes or classifies is not None or only_embeds(path))

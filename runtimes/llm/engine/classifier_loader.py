@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runtimes.llm.engine.encoder_loader import PREFIXES
 from runtimes.llm.model.classifier import ClassifierHead
 from runtimes.llm.model.classifier_config import ClassifierConfig
 from runtimes.llm.model.matrix import unquantized
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.text.pairs import PairEncoder, YesNoPrompt
 from runtimes.llm.text.tokenizer import Tokenizer
+from runtimes.llm.weights.encoder_files import PREFIXES
 from runtimes.llm.weights.generation_config import json_file
 from runtimes.llm.weights.loader import check_weight, hidden_size, open_checkpoint
 from runtimes.llm.weights.tensor_files import TensorFiles

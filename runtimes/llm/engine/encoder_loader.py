@@ -11,40 +11,35 @@ from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.model.embedding_config import EmbeddingConfig
 from runtimes.llm.model.encoder import Encoder
-from runtimes.llm.model.encoder_config import encoder_config
-from runtimes.llm.model.encoder_families import ENCODERS, family_of, stored_in
 from runtimes.llm.model.matrix import Weight, WeightsName, held, moved
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Sampled, StepBatch
+from runtimes.llm.weights.encoder_files import encoder_files
 from runtimes.llm.weights.loader import DeviceName, DtypeName, check_weight, choose_device, choose_dtype
-from runtimes.llm.weights.tensor_files import TensorFiles, json_object
-
-# Files of models that were trained with a head store the encoder's tensors under one of these.
-PREFIXES = ("", "bert.", "roberta.", "mpnet.", "distilbert.", "model.", "new.", "gte.", "nomic_bert.")
 
 
 def read_encoder(
-    folder: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto", weights: WeightsName = "auto"
+    path: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto", weights: WeightsName = "auto"
 ) -> Encoder:
-    """Raises UnsupportedModel or InvalidCheckpoint for an unusable model, ValueError for an unknown device."""
+    """Raises UnsupportedModel, InvalidCheckpoint or InvalidGguf for an unusable model, ValueError for an unknown
+    device."""
     target = choose_device(device)
     number = choose_dtype(dtype, target)
-    raw = json_object(folder / "config.json")
-    try:
-        config = encoder_config(raw)
-    except (TypeError, ArithmeticError) as error:
-        raise UnsupportedModel(f"the configuration of {folder.name} is not valid: {error!r}") from None
-    files, family = TensorFiles(folder), ENCODERS[family_of(raw)]
+    files = encoder_files(path)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
-        place = stored_in(family, name)
-        stored = next((prefix + place.name for prefix in PREFIXES if prefix + place.name in files), place.name)
-        weight = place.of(files.tensor(stored), config)
+        stored, weight = files.weight(name)
         check_weight(stored, weight, shape)
         how: WeightsName = "unquantized" if name.startswith("embeddings.") or "relative" in name else weights
         return moved(held(name, weight, how, number), target)
 
-    return Encoder(config, tensor)
+    encoder = Encoder(files.config, tensor)
+    if unread := files.unread():
+        raise UnsupportedModel(
+            f"{path.name} has tensor {unread[0]}, which this engine computes nothing with: its vectors would be wrong."
+            " A server that supports the model can be started with `kind: vllm`"
+        )
+    return encoder
 
 
 def load_encoder(config: EngineConfig, embedding: EmbeddingConfig) -> Engine:

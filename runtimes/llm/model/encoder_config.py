@@ -1,12 +1,11 @@
 """The shape of an encoder, from its config.json."""
 
-import json
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from runtimes.llm.model.encoder_families import ENCODERS, family_of
+from runtimes.llm.model.encoder_families import ENCODERS, EncoderFamily, family_of
 from runtimes.llm.model.model_config import Rope, UnsupportedModel
 
 _ACTIVATIONS = {
@@ -81,10 +80,9 @@ class EncoderConfig:
         return self.num_positions - self.first_position
 
 
-def is_encoder(path: Path) -> bool:
-    """Whether the model at `path` only embeds texts. Raises UnsupportedModel for an encoder of no family that is
-    supported."""
-    raw = _raw(path)
+def encodes(raw: Mapping[str, Any]) -> bool:
+    """Whether a model with this config.json only embeds texts. Raises UnsupportedModel for an encoder of no family that
+    is supported."""
     if (kind := raw.get("model_type")) in _OTHERS:
         raise UnsupportedModel(
             f"architecture {kind!r} is not supported; of encoders these are: {', '.join(sorted(ENCODERS))}. A"
@@ -93,9 +91,8 @@ def is_encoder(path: Path) -> bool:
     return family_of(raw) in ENCODERS
 
 
-def encoder_config(raw: dict[str, Any]) -> EncoderConfig:
-    """Raises UnsupportedModel that names the missing feature."""
-    family = ENCODERS[family_of(raw)]
+def shape_of(family: EncoderFamily, raw: dict[str, Any]) -> EncoderConfig:
+    """The shape that config.json describes. Raises UnsupportedModel that names the missing feature."""
     raw = copy(raw)  # whose error for a missing field names the file
     raw.update({own: raw[stored] for own, stored in family.keys.items() if stored in raw})
     features = family.features(raw)
@@ -123,14 +120,3 @@ def encoder_config(raw: dict[str, Any]) -> EncoderConfig:
         "activation": activation,
     }
     return EncoderConfig(**described | features)
-
-
-def _raw(path: Path) -> dict[str, Any]:
-    file = path / "config.json"
-    if not file.is_file():
-        return {}
-    try:
-        raw = json.loads(file.read_bytes())
-    except ValueError:
-        return {}  # the loader of the model reports the defect
-    return raw if isinstance(raw, dict) else {}

@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from runtimes.llm.model.hugging_face import token_ids
 from runtimes.llm.text.declared_tokens import ROLES, declare
+from runtimes.llm.text.encoder_vocabularies import unigram, wordpiece, wordpiece_tokens
 from runtimes.llm.text.tokenizer import PieceKind, Tokenizer, UnsupportedTokenizer, ids_of
 from runtimes.llm.weights.generation_config import json_file
 from runtimes.llm.weights.gguf_metadata import description, read_metadata
@@ -56,50 +57,61 @@ _GGUF_ROLES = ("bos", "eos", "unknown", "seperator", "padding", "cls", "mask")  
 def gguf_tokenizer(path: Path) -> Tokenizer:
     """Raises UnsupportedTokenizer, InvalidGguf or OSError; KeyError, IndexError or TypeError if it is incomplete."""
     metadata = read_metadata(path)
-    kind = _kind(metadata)
+    name, kind = _kind(metadata)
     tokens, types = _vocabulary(metadata, kind)
 
-    def token(name: str) -> str | None:
+    def token(role: str) -> str | None:
         """None for an id beyond the vocabulary, too."""
-        fallback = _SENTENCEPIECE_IDS.get(name) if kind == "sentencepiece" else None
-        id = metadata.get(f"tokenizer.ggml.{name}_token_id", fallback)
+        fallback = _SENTENCEPIECE_IDS.get(role) if kind == "sentencepiece" else None
+        id = metadata.get(f"tokenizer.ggml.{role}_token_id", fallback)
         return tokens[id] if isinstance(id, int) and 0 <= id < len(tokens) else None
 
-    ends = {end for name in ("eos", "eot", "eom") if (end := token(name)) is not None}
-    named = {name: text for name, role in zip(ROLES, _GGUF_ROLES, strict=True) if (text := token(role)) is not None}
+    ends = {end for role in ("eos", "eot", "eom") if (end := token(role)) is not None}
+    named = {own: text for own, role in zip(ROLES, _GGUF_ROLES, strict=True) if (text := token(role)) is not None}
     # Some converters mark these as ordinary tokens; text must not be able to spell them all the same.
     control = ends | ({named["bos_token"]} if "bos_token" in named else set())
     control |= {text for text, type in zip(tokens, types, strict=True) if type in (_CONTROL, _UNKNOWN)}
     defined = {text for text, type in zip(tokens, types, strict=True) if type == _USER_DEFINED} - control
-    backend = (_sentencepiece if kind == "sentencepiece" else _byte_level_bpe)(metadata, tokens, types)
+    backend = _BACKENDS[name](metadata, tokens, types)
     backend.add_special_tokens([_added(metadata, text, special=True) for text in tokens if text in control])
     backend.add_tokens([_added(metadata, text, special=False) for text in tokens if text in defined])
-    if metadata.get("tokenizer.ggml.add_eos_token") and (eos := named.get("eos_token")) is not None:
+    if metadata.get("tokenizer.ggml.add_eos_token", name == "t5") and (eos := named.get("eos_token")) is not None:
         backend.post_processor = processors.TemplateProcessing(
             single=["$A", eos], special_tokens=[(eos, backend.token_to_id(eos))]
         )
-    begins = kind == "sentencepiece" or metadata.get("tokenizer.ggml.pre") in _WHOLE_WORDS
+    begins = name == "llama" or _begins_as_bert(metadata) or metadata.get("tokenizer.ggml.pre") in _WHOLE_WORDS
     return Tokenizer(
         backend,
         kind=kind,
         named=named,
         eos_token_ids=ids_of(backend, ends),
-        add_bos=metadata.get("tokenizer.ggml.add_bos_token", begins),
+        # A wordpiece vocabulary's own template has both ends.
+        add_bos=kind != "wordpiece" and metadata.get("tokenizer.ggml.add_bos_token", begins),
         chat_template=metadata.get("tokenizer.chat_template"),
         tool_template=metadata.get("tokenizer.chat_template.tool_use"),
     )
 
 
-def _kind(metadata: Mapping[str, Any]) -> PieceKind:
-    name = metadata.get("tokenizer.ggml.model")
-    if name == "gpt2":
-        return "byte_level"
-    if name == "llama":
-        return "sentencepiece"
-    raise UnsupportedTokenizer(
-        f"a GGUF file with tokenizer kind {name!r} is not supported; gpt2 (byte-level BPE) and llama (sentencepiece's"
-        " BPE) are: use the model's Hugging Face folder, which has a tokenizer.json"
-    )
+_KINDS: Mapping[str, PieceKind] = {
+    "gpt2": "byte_level", "llama": "sentencepiece", "bert": "wordpiece", "t5": "sentencepiece",
+}  # fmt: skip
+
+
+def _kind(metadata: Mapping[str, Any]) -> tuple[str, PieceKind]:
+    """The file's name of its kind of tokenizer, and how its pieces are spelled."""
+    name = str(metadata.get("tokenizer.ggml.model"))
+    if name not in _KINDS:
+        raise UnsupportedTokenizer(
+            f"a GGUF file with tokenizer kind {name!r} is not supported; gpt2 (byte-level BPE), llama (sentencepiece's"
+            " BPE), t5 (its unigrams) and bert (WordPiece) are: use the model's Hugging Face folder, which has a"
+            " tokenizer.json"
+        )
+    return name, _KINDS[name]
+
+
+def _begins_as_bert(metadata: Mapping[str, Any]) -> bool:
+    """Whether it is an XLM-RoBERTa, whose texts begin with a token, unlike T5's."""
+    return metadata.get("tokenizer.ggml.model") == "t5" and metadata.get("general.architecture") == "bert"
 
 
 def _vocabulary(metadata: Mapping[str, Any], kind: PieceKind) -> tuple[list[str], list[int]]:
@@ -108,6 +120,8 @@ def _vocabulary(metadata: Mapping[str, Any], kind: PieceKind) -> tuple[list[str]
     types: list[int] = metadata.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens)
     if len(types) != len(tokens):
         raise UnsupportedTokenizer(f"the GGUF file has {len(tokens)} tokens, but types of {len(types)}")
+    if kind == "wordpiece":
+        return wordpiece_tokens(tokens, types), types
     if kind == "sentencepiece":
         plain = [token.replace("▁", " ") for token in tokens]
         tokens = [plain[id] if type == _USER_DEFINED else tokens[id] for id, type in enumerate(types)]
@@ -118,7 +132,8 @@ def _added(metadata: Mapping[str, Any], text: str, *, special: bool) -> AddedTok
     """A token that is matched in texts before all others. Phi-3's include the white space after them."""
     phi3 = metadata.get("general.architecture") == "phi3" and metadata["tokenizer.ggml.model"] == "llama"
     strips = phi3 and text not in ("<unk>", "<s>", "<|endoftext|>")
-    return AddedToken(text, normalized=False, special=special, rstrip=strips)
+    # The gap that RoBERTa and its kin fill includes the space before it.
+    return AddedToken(text, normalized=False, special=special, lstrip=text == "<mask>", rstrip=strips)
 
 
 # ── byte-level BPE ────────────────────────────────────────────────────────────────────────────────────
@@ -193,6 +208,9 @@ def _merges(tokens: list[str], scores: Sequence[float], types: Sequence[int]) ->
                 ways.append((-scores[id], first, second, piece[:cut], piece[cut:]))
     ways.sort()
     return [(first, second) for _, _, _, first, second in ways]
+
+
+_BACKENDS = {"gpt2": _byte_level_bpe, "llama": _sentencepiece, "bert": wordpiece, "t5": unigram}
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

@@ -2,6 +2,7 @@
 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,10 @@ class GgufTensors:
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._places.keys()
 
     @property
     def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:

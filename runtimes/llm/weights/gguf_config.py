@@ -17,6 +17,7 @@ from runtimes.llm.model.family import Family
 from runtimes.llm.model.hugging_face import activation_of
 from runtimes.llm.model.model_config import MAX_LAYERS, LayerKind, ModelShape, Rope, UnsupportedModel, checked_count
 from runtimes.llm.model.rope import divided, rope_of
+from runtimes.llm.weights.gguf_encoder import ENCODER_ARCHITECTURES
 
 
 class Tensors(Protocol):
@@ -78,6 +79,7 @@ ARCHITECTURES: Mapping[str, GgufFamily] = {
     "lfm2": GgufFamily("lfm2", {"block_auto_adjust_ff_dim": False}),
     "gpt-oss": GgufFamily("gpt_oss", windowed=True),
 }
+_SUPPORTED = sorted({*ARCHITECTURES, *ENCODER_ARCHITECTURES})
 # The fields of an architecture, by what config.json calls them.
 _FIELDS = {
     "hidden_size": "embedding_length",
@@ -124,7 +126,7 @@ class GgufModel:
         name: str = self.field("general.architecture", "none")
         if name not in ARCHITECTURES:
             raise UnsupportedModel(
-                f"architecture {name!r} is not supported; these are: {', '.join(sorted(ARCHITECTURES))}. llama.cpp's"
+                f"architecture {name!r} is not supported; these are: {', '.join(_SUPPORTED)}. llama.cpp's"
                 " server may support it, behind a pool of `kind: openai`"
             )
         return name

@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from runtimes.llm.memory import allocating, memory_of, require
-from runtimes.llm.model.encoder_config import encoder_config, is_encoder
 from runtimes.llm.model.layers import WHOLE
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.matrix import GroupQuantized, Weight, WeightsName, held, held_bytes, moved
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
 from runtimes.llm.native.build import targets
 from runtimes.llm.weights.adapter_files import AdapterBase
+from runtimes.llm.weights.encoder_files import encoder_files, is_encoder
 from runtimes.llm.weights.gguf_checkpoint import GgufCheckpoint
 from runtimes.llm.weights.safetensors_files import SafetensorsCheckpoint
-from runtimes.llm.weights.tensor_files import json_object
 
 _ADVICE = "take weights of fewer bits (weights: int8 or int4), or a smaller model"
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -114,7 +113,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def hidden_size(path: Path) -> int:
     """The length of the states of the model at `path`, an encoder or a decoder."""
     if is_encoder(path):
-        return encoder_config(json_object(path / "config.json")).hidden_size
+        return encoder_files(path).config.hidden_size
     return open_checkpoint(path).config.hidden_size
 
 

@@ -3,6 +3,7 @@
 from runtimes.llm.model.encoder_families import ENCODERS
 from runtimes.llm.model.families import FAMILIES
 from runtimes.llm.weights.gguf_config import ARCHITECTURES
+from runtimes.llm.weights.gguf_encoder import ENCODER_ARCHITECTURES
 
 # By config.json's model_type; several of one group are separated by spaces.
 DECODERS = {
@@ -73,6 +74,7 @@ _ENCODERS = {
     "new gte": "gte-multilingual, gte-en v1.5, arctic-embed-m-v2",
     "embeddinggemma": "EmbeddingGemma",
 }
+_AS_BERT = ("roberta", "xlm-roberta", "camembert", "distilbert")
 _MODEL_TYPES = {"embeddinggemma": "gemma3_text"}
 """config.json's model_type of a row that has a name of its own."""
 _CLASSIFIERS = {
@@ -128,10 +130,11 @@ and if there are fewer than `max_num_seqs`, requests wait for them.
 _EMBED = """
 ## Encoders
 
-They embed texts, and answer no chats. They load from safetensors and from PyTorch's files.
+They embed texts, and answer no chats. They load from safetensors, from PyTorch's files, and from GGUF files of the
+architectures below. In float32, vectors differ from those of transformers by less than 0.0002.
 
-| models | `model_type` |
-|---|---|
+| models | `model_type` | GGUF |
+|---|---|---|
 """
 _RANK = """
 ## Rerankers and classifiers
@@ -205,7 +208,10 @@ def page() -> str:
         f"| {title} | {_coded(types)} | {_coded(' '.join(_archs(types, files)))} | {_SPECIAL.get(types, '')} |"
         for types, title in DECODERS.items()
     ]
-    encoders = [f"| {title} | {_coded(_MODEL_TYPES.get(types, types))} |" for types, title in _ENCODERS.items()]
+    encoders = [
+        f"| {title} | {_coded(_MODEL_TYPES.get(types, types))} | {_coded(_encoder_archs(types))} |"
+        for types, title in _ENCODERS.items()
+    ]
     ranking = [f"| {title} | {_coded(types)} | {head} |" for types, (title, head) in _CLASSIFIERS.items()]
     refused = [f"| {title} | {_coded(types)} | {part} |" for types, (title, part) in _MISSING.items()]
     parts = (
@@ -249,6 +255,12 @@ def _archs(types: str, files: dict[str, list[str]]) -> list[str]:
     pictures = {"qwen2_vl": ["qwen2vl"], "qwen3_vl": ["qwen3vl"], "qwen3_vl_moe_text": ["qwen3vlmoe"]}
     own = {name for names in pictures.values() for name in names}
     return pictures.get(types.split()[0]) or [name for name in seen if name not in own]
+
+
+def _encoder_archs(types: str) -> str:
+    """RoBERTa and DistilBERT are `bert` in these files."""
+    kinds = {"bert" if kind in _AS_BERT else kind for kind in types.split()}
+    return " ".join(name for name, row in ENCODER_ARCHITECTURES.items() if row.family in kinds)
 
 
 def _coded(names: str) -> str:

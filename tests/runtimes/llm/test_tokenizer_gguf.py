@@ -131,7 +131,7 @@ def test_pre_tokenizers_cut_as_their_models_were_trained(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": "t5"}, "'t5' is not supported; gpt2"),
+        ({"model": "rwkv"}, "'rwkv' is not supported; gpt2"),
         ({"model": "llama"}, r"incomplete: .*tokenizer\.ggml\.scores"),
         ({"types": [1, 1]}, "260 tokens, but types of 2"),
         ({"pre": "unheard-of"}, "unheard-of"),

@@ -13,11 +13,11 @@ from runtimes.llm.engine.async_engine import EngineConfig, PromptTooLong
 from runtimes.llm.engine.encoder_loader import encoder_engine, read_encoder
 from runtimes.llm.model.embedding_config import EmbeddingConfig
 from runtimes.llm.model.encoder import Encoder
-from runtimes.llm.model.encoder_config import is_encoder
 from runtimes.llm.model.matrix import WeightsName
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Chunk, SamplingParams
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.weights.encoder_files import is_encoder
 from runtimes.llm.weights.loader import DtypeName
 from runtimes.llm.weights.tensor_files import InvalidCheckpoint
 from tests.support.llm_engines import ONE, run
