@@ -179,7 +179,7 @@ def load(options: ServiceOptions) -> LoadedModel:
     if classifies is None:
         embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
         if encodes and path.is_file():
-            embedding = replace(embedding, dense=gguf_dense(path))
+            embedding = replace(embedding, dense=gguf_dense(path, pooling))
     else:
         embedding = EmbeddingConfig(pooling=classifies.pooling, max_length=classifies.max_length)
     answers = not (encodes or classifies is not None or only_embeds(path))

@@ -43,14 +43,14 @@ def write_encoder(
 
 def _fields(raw: dict[str, Any]) -> dict[str, Any]:
     keys = {
-        "embedding_length": ("hidden_size", "n_embd"),
-        "feed_forward_length": ("intermediate_size", "n_inner"),
-        "block_count": ("num_hidden_layers", "n_layer"),
-        "attention.head_count": ("num_attention_heads", "n_head"),
+        "embedding_length": ("hidden_size", "n_embd", "d_model"),
+        "feed_forward_length": ("intermediate_size", "n_inner", "d_ff"),
+        "block_count": ("num_hidden_layers", "n_layer", "num_layers"),
+        "attention.head_count": ("num_attention_heads", "n_head", "num_heads"),
         "attention.head_count_kv": ("num_key_value_heads",),
-        "attention.key_length": ("head_dim",),
+        "attention.key_length": ("head_dim", "d_kv"),
         "attention.layer_norm_epsilon": ("layer_norm_eps", "norm_eps", "layer_norm_epsilon"),
-        "attention.layer_norm_rms_epsilon": ("rms_norm_eps",),
+        "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "layer_norm_epsilon"),
         "attention.sliding_window": ("sliding_window", "local_attention"),
         "context_length": ("max_position_embeddings", "n_positions"),
     }
@@ -73,7 +73,7 @@ def _add(writer: Any, key: str, value: Any) -> None:
 
 def _named(folder: Path, raw: dict[str, Any], architecture: str) -> dict[str, Tensor]:
     kind = next(arch for arch, title in gguf.MODEL_ARCH_NAMES.items() if title == architecture)
-    layers = raw.get("num_hidden_layers", raw.get("n_layer"))
+    layers = next(raw[name] for name in ("num_hidden_layers", "n_layer", "num_layers") if name in raw)
     names = gguf.get_tensor_name_map(kind, layers)
     made: dict[str, Tensor] = {}
     for name, weight in load_file(folder / "model.safetensors").items():

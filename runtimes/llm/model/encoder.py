@@ -102,10 +102,10 @@ class Encoder:
         if self._distances is None:
             assert window is not None
             return (apart.abs() <= window)[None]
-        return self._distances[_bucket(apart, self.config.buckets)].permute(2, 0, 1)
+        return self._distances[_bucket(apart, self.config.buckets, self.config.farthest)].permute(2, 0, 1)
 
 
-def _bucket(apart: Tensor, buckets: int, most: int = 128) -> Tensor:
+def _bucket(apart: Tensor, buckets: int, most: int) -> Tensor:
     """T5's buckets of distances (Raffel et al. 2020, https://arxiv.org/abs/1910.10683): half of them before and half
     after, of these half for one distance each, and the others for more and more, up to `most`."""
     half = buckets // 2

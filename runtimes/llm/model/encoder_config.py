@@ -19,12 +19,12 @@ _OTHERS = frozenset({"albert", "deberta", "deberta-v2", "electra", "xlm-roberta-
 class EncoderConfig:
     """The shape of an encoder. The defaults are BERT's.
 
-    The first token of a text is at `first_position` of `num_positions`, which have vectors if there are no `ropes`. Of
+    The first token of a text is at `first_position` of `num_positions`, which have `place_vectors` without `ropes`. Of
     a layer's kind, `ropes` turn its queries and keys, and it attends to `windows` tokens on each side. Without
     `pre_norms` norms are after attention and MLP, and their inputs; `post_norms` are of what these add. Scores have a
-    bias by distance if there are `buckets` of distances. A `gated` MLP is activation(gate) × up. `square_norms` divide
-    by the root mean square, with weights stored without `norm_offset`; `head_norms` are of each query and key. Scores
-    are multiplied by `attention_scale`, 1 / √head_dim if None.
+    bias by distance if there are `buckets` of distances, the last of all from `farthest` on. A `gated` MLP is
+    activation(gate) × up. `square_norms` divide by the root mean square, with weights stored without `norm_offset`;
+    `head_norms` are of each query and key. Scores are multiplied by `attention_scale`, 1 / √head_dim if None.
     """
 
     vocab_size: int
@@ -41,6 +41,8 @@ class EncoderConfig:
     windows: tuple[int | None, ...] = (None,)
     layer_kinds: tuple[int, ...] = ()
     buckets: int = 0
+    farthest: int = 128
+    place_vectors: bool = True
     pre_norms: bool = False
     gated: bool = False
     attention_bias: bool = True
@@ -69,7 +71,7 @@ class EncoderConfig:
     @property
     def has_place_vectors(self) -> bool:
         """Whether positions have vectors."""
-        return not self.ropes
+        return self.place_vectors and not self.ropes
 
     def kind(self, layer: int) -> int:
         return self.layer_kinds[layer] if self.layer_kinds else 0
@@ -95,6 +97,7 @@ def shape_of(family: EncoderFamily, raw: dict[str, Any]) -> EncoderConfig:
     """The shape that config.json describes. Raises UnsupportedModel that names the missing feature."""
     raw = copy(raw)  # whose error for a missing field names the file
     raw.update({own: raw[stored] for own, stored in family.keys.items() if stored in raw})
+    raw.update({name: value for name, value in family.defaults.items() if name not in raw})
     features = family.features(raw)
     if not features.get("ropes") and raw.get("position_embedding_type", "absolute") != "absolute":
         raise UnsupportedModel(f"position_embedding_type {raw['position_embedding_type']!r} is not supported")

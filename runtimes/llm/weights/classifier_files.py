@@ -87,7 +87,7 @@ def _pooling(raw: Mapping[str, Any], *, encodes: bool) -> Pooling:
 
 def _layout(raw: Mapping[str, Any]) -> HeadLayout:
     if raw["model_type"] != "modernbert":
-        return _LAYOUTS[raw["model_type"]]
+        return _layout_of(raw["model_type"])
     return HeadLayout(
         dense="head.dense",
         activation=raw.get("classifier_activation", "gelu"),
@@ -97,6 +97,14 @@ def _layout(raw: Mapping[str, Any]) -> HeadLayout:
         norm_biased=bool(raw.get("norm_bias")),
         norm_eps=raw.get("norm_eps", 1e-5),
     )
+
+
+def _layout_of(kind: str) -> HeadLayout:
+    if kind not in _LAYOUTS:
+        raise UnsupportedModel(
+            f"a classifier of type {kind!r} is not supported; these are: {', '.join(sorted((*_LAYOUTS, 'modernbert')))}"
+        )
+    return _LAYOUTS[kind]
 
 
 def _activation(path: Path, raw: Mapping[str, Any], *, single: bool) -> Function:

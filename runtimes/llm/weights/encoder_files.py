@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from runtimes.llm.model.embedding_config import DenseLayout
+from runtimes.llm.model.embedding_config import DenseLayout, PoolingName
 from runtimes.llm.model.encoder_config import EncoderConfig, encodes, shape_of
 from runtimes.llm.model.encoder_families import ENCODERS, EncoderFamily, family_of, stored_in
 from runtimes.llm.model.matrix import Weight
@@ -36,7 +36,17 @@ def is_encoder(path: Path) -> bool:
     supported."""
     if path.suffix == ".gguf":
         return read_metadata(path).get("general.architecture") in ENCODER_ARCHITECTURES
-    return encodes(_raw(path))
+    raw = _raw(path)
+    if raw.get("model_type") == "t5" and not _embeds(path, raw):
+        raise UnsupportedModel(
+            f"{path.name} is a T5 that answers with a decoder, which is not supported: only its encoders are, which"
+            " have the class T5EncoderModel, or a modules.json of sentence-transformers"
+        )
+    return encodes(raw)
+
+
+def _embeds(path: Path, raw: dict[str, Any]) -> bool:
+    return (path / "modules.json").is_file() or "T5EncoderModel" in (raw.get("architectures") or [])
 
 
 def _raw(path: Path) -> dict[str, Any]:
@@ -67,8 +77,9 @@ class FolderEncoderFiles:
         self._read = set[str]()
 
     def weight(self, name: str) -> tuple[str, Weight]:
-        place = stored_in(self._family, name)
-        stored = next((prefix + place.name for prefix in PREFIXES if prefix + place.name in self._files), place.name)
+        places = stored_in(self._family, name)
+        spelled = [(prefix + place.name, place) for place in places for prefix in PREFIXES]
+        stored, place = next((one for one in spelled if one[0] in self._files), spelled[0])
         self._read.add(stored)
         return stored, place.of(self._files.tensor(stored), self.config)
 
@@ -91,7 +102,7 @@ class GgufEncoderFiles:
         self._read = set[str]()
 
     def weight(self, name: str) -> tuple[str, Weight]:
-        place = stored_in(self._names, name)
+        place = stored_in(self._names, name)[0]
         self._read.add(place.name)
         return place.name, place.of(self._tensors.weight(place.name), self.config)
 
@@ -100,10 +111,17 @@ class GgufEncoderFiles:
         return sorted(name for name in self._tensors.names if name.startswith(layers) and name not in self._read)
 
 
-def gguf_dense(path: Path) -> tuple[DenseLayout, ...]:
-    """The dense layers of an encoder's GGUF file, which have neither bias nor activation."""
+def gguf_dense(path: Path, pooling: PoolingName) -> tuple[DenseLayout, ...]:
+    """The dense layers of an encoder's GGUF file, which have neither bias nor activation. `pooling` is what the file or
+    the model's settings declare. Raises UnsupportedModel for a file without a part of its model."""
     tensors = GgufTensors(path)
     architecture = str(tensors.metadata.get("general.architecture"))
+    if pooling == "auto" and ENCODER_ARCHITECTURES[architecture].undeclared:
+        raise UnsupportedModel(
+            f"{path.name} does not tell how vectors are made, and GGUF files of {architecture} lack the dense layers of"
+            " sentence-t5 and gtr: name the Hugging Face folder of such a model. For one without such layers, set"
+            " `pooling`"
+        )
     shapes = [(name, tensors.shape(f"{name}.weight")) for name in ("dense_2", "dense_3") if f"{name}.weight" in tensors]
     if ENCODER_ARCHITECTURES[architecture].dense and not shapes:
         raise UnsupportedModel(

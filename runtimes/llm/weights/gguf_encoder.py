@@ -52,6 +52,8 @@ class GgufEncoder:
     raw: Callable[[GgufFields], dict[str, Any]]
     dense: bool = False
     """Whether the model is incomplete without dense layers."""
+    undeclared: bool = False
+    """Whether files may lack dense layers that their models have."""
 
 
 def _fused(name: str) -> dict[str, TensorPart]:
@@ -89,6 +91,16 @@ _GEMMA_NAMES: dict[str, str | TensorPart] = {
 }
 
 
+_T5_NAMES: dict[str, str | TensorPart] = {
+    **_NAMES,
+    "encoder.relative_attention_bias": "enc.blk.0.attn_rel_b",
+    "attention.output.dense": "attn_o",
+    "attention.output.LayerNorm": "attn_norm",
+    "output.LayerNorm": "ffn_norm",
+    "final_norm": "enc.output_norm",
+}
+
+
 def _bert(field: GgufFields) -> dict[str, Any]:
     """Positions of RoBERTa are stored from the first that a text has."""
     return {"max_position_embeddings": field.tensors.shape("position_embd.weight")[0]}
@@ -121,6 +133,16 @@ def _gemma(field: GgufFields) -> dict[str, Any]:
     }
 
 
+def _t5(field: GgufFields) -> dict[str, Any]:
+    gated = "enc.blk.0.ffn_gate.weight" in field.tensors
+    return {
+        "d_kv": field("attention.key_length"),
+        "feed_forward_proj": "gated-gelu" if gated else "relu",
+        "relative_attention_num_buckets": field("attention.relative_buckets_count"),
+        "layer_norm_eps": field("attention.layer_norm_rms_epsilon", 1e-6),
+    }
+
+
 def _refuse_scaling(field: GgufFields) -> None:
     if (kind := field("rope.scaling.type", "none")) != "none" and field("rope.scaling.factor", 1.0) != 1.0:
         raise UnsupportedModel(f"rope scaling {kind!r} is not supported for {field.architecture}")
@@ -129,6 +151,7 @@ def _refuse_scaling(field: GgufFields) -> None:
 ENCODER_ARCHITECTURES: Mapping[str, GgufEncoder] = {
     "bert": GgufEncoder("bert", EncoderFamily(names=_NAMES, layers="blk"), _bert),
     "nomic-bert": GgufEncoder("nomic_bert", EncoderFamily(names=_NAMES, layers="blk"), _nomic),
+    "t5encoder": GgufEncoder("t5", EncoderFamily(names=_T5_NAMES, layers="enc.blk"), _t5, undeclared=True),
     "gemma-embedding": GgufEncoder(GEMMA, EncoderFamily(names=_GEMMA_NAMES, layers="blk"), _gemma, dense=True),
 }
 

@@ -73,6 +73,7 @@ _ENCODERS = {
     "nomic_bert": "nomic-embed v1 and v1.5",
     "new gte": "gte-multilingual, gte-en v1.5, arctic-embed-m-v2",
     "embeddinggemma": "EmbeddingGemma",
+    "t5": "sentence-t5, gtr-t5",
 }
 _AS_BERT = ("roberta", "xlm-roberta", "camembert", "distilbert")
 _MODEL_TYPES = {"embeddinggemma": "gemma3_text"}
@@ -88,9 +89,7 @@ _CLASSIFIERS = {
 _MISSING = {
     "deepseek_v32": ("DeepSeek V3.2", "latent attention of another kind"),
     "gemma4": ("Gemma 4", "heads of different sizes"),
-    "albert deberta deberta-v2 electra xlm-roberta-flash t5": (
-        "Jina v3, DeBERTa, T5 encoders", "their own kinds of attention",
-    ),
+    "albert deberta deberta-v2 electra xlm-roberta-flash": ("Jina v3, DeBERTa", "their own kinds of attention"),
 }  # fmt: skip
 _HEAD = """# Models that the LLM engine serves
 

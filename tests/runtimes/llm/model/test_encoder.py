@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel, BertConfig, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel, RobertaConfig, RobertaModel, T5EncoderModel
 
 from runtimes.llm.engine.async_engine import EngineConfig, PromptTooLong
 from runtimes.llm.engine.encoder_loader import encoder_engine, read_encoder
@@ -183,6 +183,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "query_pre_attn_scalar": 20,
         "num_hidden_layers": 7,
     },
+    "t5": {"d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4, "relative_attention_num_buckets": 8},
+    "t5-gated": {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 2,
+        "num_heads": 4,
+        "feed_forward_proj": "gated-gelu",
+        "relative_attention_max_distance": 20,
+    },
     "modernbert-biased": {"max_position_embeddings": 64, "attention_bias": True, "mlp_bias": True, "norm_bias": True},
 }
 
@@ -191,8 +201,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
 def test_every_family_of_encoders(tmp_path: Path, row: str) -> None:
     torch.manual_seed(0)
     ends = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
-    changes = SHAPE | ends | FAMILIES[row]
-    theirs = AutoModel.from_config(AutoConfig.for_model(row.partition("-")[0], **changes)).eval()
+    family = row.partition("-")[0]
+    config = AutoConfig.for_model(
+        family, **((ends | {"vocab_size": 64} if family == "t5" else SHAPE | ends) | FAMILIES[row])
+    )
+    theirs = (T5EncoderModel(config) if family == "t5" else AutoModel.from_config(config)).eval()
     with torch.no_grad():
         for name, weight in theirs.named_parameters():
             weight.normal_(0, 0.4) if "bias" in name else weight.add_(0.4 * torch.randn_like(weight))
@@ -232,4 +245,29 @@ def test_the_configuration_as_embeddinggemma_is_published(tmp_path: Path) -> Non
         read_encoder(tmp_path, dtype="float32")
     file.write_text(json.dumps(raw | own | {"layer_types": ["full_attention"]}))
     with pytest.raises(UnsupportedModel, match="must name 7 layers"):
+        read_encoder(tmp_path, dtype="float32")
+
+
+def test_a_t5_that_answers_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}')
+    with pytest.raises(UnsupportedModel, match="answers with a decoder"):
+        is_encoder(tmp_path)
+    (tmp_path / "modules.json").write_text("[]")
+    assert is_encoder(tmp_path)
+
+
+def test_an_unknown_mlp_of_t5_is_refused(tmp_path: Path) -> None:
+    sizes = FAMILIES["t5"] | {"vocab_size": 64}
+    file = saved(T5EncoderModel(AutoConfig.for_model("t5", **sizes)), tmp_path) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"feed_forward_proj": "gated-mish"}))
+    with pytest.raises(UnsupportedModel, match="gated-mish"):
+        read_encoder(tmp_path, dtype="float32")
+
+
+def test_a_layer_with_a_tensor_more_is_refused(tmp_path: Path) -> None:
+    file = saved(tiny("bert"), tmp_path) / "model.safetensors"
+    more = {"encoder.layer.0.attention.self.gate.weight": torch.ones(4)}
+    save_file(load_file(file) | more, file)
+    with pytest.raises(UnsupportedModel, match=r"attention\.self\.gate\.weight.*would be wrong.*`kind: vllm`"):
         read_encoder(tmp_path, dtype="float32")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, T5EncoderModel
 
 from runtimes.llm.engine.encoder_loader import read_encoder
 from runtimes.llm.model.model_config import UnsupportedModel
@@ -30,10 +30,14 @@ GEMMA = {
     "use_bidirectional_attention": True, "num_key_value_heads": 2, "head_dim": 12, "sliding_window": 8,
     "query_pre_attn_scalar": 12, "num_hidden_layers": 7,
 }  # fmt: skip
+T5 = {"d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4, "relative_attention_num_buckets": 8}
+T5_FIELDS = {"attention.relative_buckets_count": 8, "context_length": 512}
 FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "bert": ("bert", {}, {}),
     "xlm-roberta": ("bert", {"pad_token_id": 1, "type_vocab_size": 1}, {"context_length": 38}),
     "nomic_bert": ("nomic-bert", {"pad_token_id": 0}, {"rope.freq_base": 1000.0}),
+    "t5": ("t5encoder", T5, T5_FIELDS),
+    "t5, gated": ("t5encoder", T5 | {"feed_forward_proj": "gated-gelu"}, T5_FIELDS),
     "gemma3_text": ("gemma-embedding", GEMMA, {"rope.freq_base": 1_000_000.0}),
 }
 
@@ -41,7 +45,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 def made(folder: Path, family: str) -> Any:
     """A small random model, saved in `folder`."""
     torch.manual_seed(0)
-    model = AutoModel.from_config(AutoConfig.for_model(family, **(SHAPE | FAMILIES[family][1]))).eval()
+    kind, changes = family.partition(",")[0], FAMILIES[family][1]
+    if kind == "t5":
+        model = T5EncoderModel(AutoConfig.for_model(kind, **({"vocab_size": 64} | changes))).eval()
+    else:
+        model = AutoModel.from_config(AutoConfig.for_model(kind, **(SHAPE | changes))).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.normal_(0, 0.4) if "bias" in name else weight.add_(0.4 * torch.randn_like(weight))
@@ -106,7 +114,7 @@ def _dense(folder: Path, name: str) -> torch.Tensor:
 def test_gemma_without_its_dense_layers_is_refused(tmp_path: Path) -> None:
     made(tmp_path, "gemma3_text")
     with pytest.raises(UnsupportedModel, match=r"dense layers.*--sentence-transformers-dense-modules"):
-        gguf_dense(written(tmp_path, "gemma3_text"))
+        gguf_dense(written(tmp_path, "gemma3_text"), "mean")
 
 
 @pytest.mark.parametrize(
@@ -125,11 +133,19 @@ def test_files_that_would_make_wrong_vectors_are_refused(tmp_path: Path, changes
         read_encoder(written(tmp_path, "bert", **changes))
 
 
+def test_t5_without_a_declared_pooling_is_refused(tmp_path: Path) -> None:
+    made(tmp_path, "t5")
+    path = written(tmp_path, "t5", pooling=None)
+    with pytest.raises(UnsupportedModel, match=r"dense layers of sentence-t5.*set `pooling`"):
+        gguf_dense(path, "auto")
+    assert gguf_dense(path, "mean") == ()
+
+
 def test_a_dense_layer_for_every_token_is_refused(tmp_path: Path) -> None:
     made(tmp_path, "bert")
     path = written(tmp_path, "bert", tensors={"dense_2.weight": torch.ones(8, 32)})
     with pytest.raises(UnsupportedModel, match="a dense layer for every token"):
-        gguf_dense(path)
+        gguf_dense(path, "mean")
 
 
 def test_a_reranker_is_refused(tmp_path: Path, minilm: Path) -> None:

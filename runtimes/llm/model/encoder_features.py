@@ -1,0 +1,156 @@
+"""What is special in families of encoders: fields of `EncoderConfig` from config.json."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runtimes.llm.model.model_config import Rope, UnsupportedModel
+
+Raw = Mapping[str, Any]
+
+
+def after_padding(raw: Raw) -> dict[str, Any]:
+    """Positions begin after the padding token's."""
+    return {"first_position": raw.get("pad_token_id", 1) + 1}
+
+
+def _rope(raw: Raw, layer_type: str | None = None, theta: float = 10_000.0) -> Rope:
+    from runtimes.llm.model.rope import rope_of  # needs torch, and the table does not
+
+    head_dim = raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]
+    given = raw.get("rope_parameters") or {}
+    given = (given.get(layer_type) or {}) if layer_type in given else given
+    parameters = {"rope_theta": theta, **{name: value for name, value in given.items() if value is not None}}
+    return rope_of(parameters, head_dim, raw["max_position_embeddings"])
+
+
+def nomic(raw: Raw) -> dict[str, Any]:
+    """RoPE and a gate, without biases, as the authors' own code and transformers call it."""
+    if raw.get("prenorm") or raw.get("use_rms_norm") or raw.get("rotary_emb_interleaved"):
+        raise UnsupportedModel("a Nomic model with other norms or another order of rotations is not supported")
+    if raw.get("rotary_emb_scale_base") or raw.get("rotary_emb_fraction", 1.0) != 1.0:
+        raise UnsupportedModel("a Nomic model whose rotation is scaled or partial is not supported")
+    return {
+        "ropes": (_rope(raw, theta=raw.get("rotary_emb_base", 1000.0)),),
+        "gated": True,
+        "attention_bias": False,
+        "up_bias": False,
+        "down_bias": False,
+        "activation": "silu",
+    }
+
+
+def gte(raw: Raw) -> dict[str, Any]:
+    """Alibaba's "new" architecture."""
+    import torch
+
+    from runtimes.llm.model.rope import divided
+
+    theta, scaling = raw.get("rope_theta", 160_000.0), raw.get("rope_scaling") or {}
+    if raw.get("position_embedding_type", "rope") != "rope" or raw.get("layer_norm_type", "layer_norm") != "layer_norm":
+        raise UnsupportedModel("a model of type `new` with other positions or norms than its first is not supported")
+    divisor = 1.0
+    if scaling:
+        if scaling.get("type", scaling.get("rope_type")) != "ntk" or scaling.get("mixed_b") is not None:
+            raise UnsupportedModel(f"rope scaling {scaling} is not supported for a model of type `new`")
+        theta *= scaling["factor"]
+        divisor = scaling["factor"] ** (2 * raw["num_attention_heads"] / raw["hidden_size"])
+    rope = _rope(raw, theta=theta)
+    slower = divided(rope, torch.full((len(rope.frequencies),), divisor))
+    return {"ropes": (slower,), "gated": True, "up_bias": False}
+
+
+def modern(raw: Raw) -> dict[str, Any]:
+    """ModernBERT (Warner et al. 2024, https://arxiv.org/abs/2412.13663)."""
+    layers, every = raw["num_hidden_layers"], raw.get("global_attn_every_n_layers") or 3
+    full, sliding = "full_attention", "sliding_attention"
+    types = raw.get("layer_types") or [sliding if layer % every else full for layer in range(layers)]
+    if len(types) != layers or set(types) - {full, sliding}:
+        raise UnsupportedModel(f"layer_types must name {layers} layers as {full} or {sliding}")
+    if raw.get("rope_scaling"):
+        raise UnsupportedModel("rope_scaling is not supported for modernbert")
+    bias = bool(raw.get("attention_bias")), bool(raw.get("mlp_bias"))
+    return {
+        "ropes": (
+            _rope(raw, full, raw.get("global_rope_theta", 160_000.0)),
+            _rope(raw, sliding, raw.get("local_rope_theta") or 10_000.0),
+        ),
+        "windows": (None, raw.get("local_attention", 128) // 2),
+        "layer_kinds": tuple(int(kind == sliding) for kind in types),
+        "num_types": 0,
+        "gated": True,
+        "pre_norms": True,
+        "first_norm": False,
+        "attention_bias": bias[0],
+        "up_bias": bias[1],
+        "down_bias": bias[1],
+        "norm_bias": bool(raw.get("norm_bias")),
+        "layer_norm_eps": raw.get("norm_eps", 1e-5),
+    }
+
+
+def gemma(raw: Raw) -> dict[str, Any]:
+    """EmbeddingGemma (Schechter Vera et al. 2025, https://arxiv.org/abs/2509.20354): Gemma 3 without its mask."""
+    full, sliding = "full_attention", "sliding_attention"
+    every = raw.get("_sliding_window_pattern") or raw.get("sliding_window_pattern") or 6
+    layers = raw["num_hidden_layers"]
+    types = raw.get("layer_types") or [sliding if (layer + 1) % every else full for layer in range(layers)]
+    if len(types) != layers or set(types) - {full, sliding}:
+        raise UnsupportedModel(f"layer_types must name {layers} layers as {full} or {sliding}")
+    for option in ("rope_scaling", "attention_bias", "attn_logit_softcapping"):
+        if raw.get(option):
+            raise UnsupportedModel(f"{option} is not supported for a Gemma that embeds")
+    return {
+        "ropes": (
+            _rope(raw, full, raw.get("rope_theta", 1_000_000.0)),
+            _rope(raw, sliding, raw.get("rope_local_base_freq", 10_000.0)),
+        ),
+        "windows": (None, raw["sliding_window"] // 2),
+        "layer_kinds": tuple(int(kind == sliding) for kind in types),
+        "num_types": 0,
+        "gated": True,
+        "pre_norms": True,
+        "post_norms": True,
+        "embedding_norm": False,
+        "square_norms": True,
+        "norm_offset": 1.0,
+        "head_norms": True,
+        "attention_bias": False,
+        "up_bias": False,
+        "down_bias": False,
+        "head_size": raw["head_dim"],
+        "key_heads": raw["num_key_value_heads"],
+        "attention_scale": raw["query_pre_attn_scalar"] ** -0.5,
+        "embedding_scale": raw["hidden_size"] ** 0.5,
+        "layer_norm_eps": raw.get("rms_norm_eps", 1e-6),
+    }
+
+
+_T5_ACTIVATIONS = {
+    "relu": "relu", "gelu": "gelu", "silu": "silu", "gated-gelu": "gelu_tanh", "gated-relu": "relu",
+    "gated-silu": "silu",
+}  # fmt: skip
+
+
+def t5(raw: Raw) -> dict[str, Any]:
+    """The encoder of T5 (Raffel et al. 2020, https://arxiv.org/abs/1910.10683)."""
+    kind = raw.get("feed_forward_proj", "relu")
+    if kind not in _T5_ACTIVATIONS:
+        raise UnsupportedModel(
+            f"feed_forward_proj {kind!r} is not supported; these are: {', '.join(sorted(_T5_ACTIVATIONS))}"
+        )
+    return {
+        "activation": _T5_ACTIVATIONS[kind],
+        "gated": kind.startswith("gated-"),
+        "buckets": raw.get("relative_attention_num_buckets", 32),
+        "farthest": raw.get("relative_attention_max_distance", 128),
+        "num_types": 0,
+        "place_vectors": False,
+        "embedding_norm": False,
+        "pre_norms": True,
+        "square_norms": True,
+        "attention_bias": False,
+        "up_bias": False,
+        "down_bias": False,
+        "head_size": raw["d_kv"],
+        "attention_scale": 1.0,
+    }
