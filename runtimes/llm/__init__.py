@@ -13,6 +13,7 @@ One chat, from the socket to its tokens and back:
 
 __main__.py   the command line
 quantizer.py  the command that writes a model with fewer bits; perplexity.py: how well a model predicts a text
+calibration/  weights of fewer bits that calibration texts have a say in
 service.py    the process: listen, load, serve, drain
 api/          HTTP: requests to sequences, tokens to responses
 grammar/      constraints on the text of an answer

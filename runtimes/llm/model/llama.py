@@ -119,19 +119,25 @@ class Llama:
         `pictures` replace the embeddings from a place on."""
         hidden = self.embedded(token_ids, positions)
         put_rows(hidden, pictures)
-        turns = [
-            None if turn is None else (turn[0][positions][:, None], turn[1][positions][:, None]) for turn in rotary
-        ]
-        step = _Step(turns, self.query_growth(positions), cache, layout, adapted, recent, recurrence)
+        step = self._step(positions, rotary, cache, layout, adapted, recent, recurrence)
         if self.ends is not None:
             hidden = self._streamed(token_ids, hidden, step)
         else:
             for index, layer in enumerate(self.layers):
-                hidden = self._after(layer, hidden, index, step)
+                hidden = self._through(layer, index, hidden, step)
         return self._normed(hidden, self.norm, self.norm_bias)
 
-    def _after(self, layer: Layer, hidden: Tensor, index: int, step: "_Step") -> Tensor:
-        """[T, hidden] → [T, hidden], through one layer."""
+    def _step(
+        self, positions: Tensor, rotary: Sequence[Turn | None], cache: KVCache, layout: Attention,
+        adapted: AdaptedRows, recent: Recent | None, recurrence: Recurrence | None,
+    ) -> "_Step":  # fmt: skip
+        turns = [
+            None if turn is None else (turn[0][positions][:, None], turn[1][positions][:, None]) for turn in rotary
+        ]
+        return _Step(turns, self.query_growth(positions), cache, layout, adapted, recent, recurrence)
+
+    def _through(self, layer: Layer, index: int, hidden: Tensor, step: "_Step") -> Tensor:
+        """What the layer `index` makes of the states before it: [T, hidden] → [T, hidden]."""
         factor = self.config.residual_multiplier
         if layer.mixes:
             normed = self._normed(hidden, layer.attention_norm, layer.attention_norm_bias)

@@ -7,7 +7,7 @@ tried for a group the one with the least error is taken.
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,37 +32,62 @@ ends."""
 _NUMBERS_AT_ONCE = 1 << 21
 
 
+Codes = tuple[Tensor, Tensor]
+"""Of a matrix [out, in]: codes uint8 [out, in] in whose middle is 0, and scales [out, in / group] in its own type."""
+
+
 def write_quantized(source: Path, target: Path, bits: Bits, group: int) -> int:
     """Write `source`, a folder with config.json, to `target`, a new folder; returns the number of quantized matrices.
 
     Reads and writes a tensor at a time, and holds a shard of SHARD_BYTES. Raises UnsupportedModel for a model that is
     quantized, or has nothing to quantize; FileExistsError.
     """
-    raw = json_object(source / "config.json")
-    if quantization_settings(raw) is not None:
-        raise UnsupportedModel(f"{source.name} is quantized already: take the model that it was made from")
-    files = TensorFiles(source)
-    names = {name for name in files if _fits(name, files.shape(name), group)}
-    if not names:
-        raise UnsupportedModel(f"{source.name} has no matrix whose rows are groups of {group}")
-    target.mkdir(parents=True, exist_ok=False)
-    shards = _Shards(target)
-    for name in files:
-        tensor = files.tensor(name)
-        for part, stored in _parts(name, tensor, bits, group) if name in names else [(name, tensor)]:
-            shards.add(part, stored)
-    shards.close()
-    ignored = sorted(
-        name.removesuffix(".weight")
-        for name in files
-        if name.endswith(".weight") and name not in names and len(files.shape(name)) == 2
-    )
-    config = {**raw, "quantization_config": _settings(bits, group, ignored)}
-    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    for path in source.iterdir():
-        if path.is_file() and path.name != "config.json" and not _WEIGHTS.fullmatch(path.name):
-            shutil.copyfile(path, target / path.name)
-    return len(names)
+    folder = QuantizedFolder(source, target, bits, group)
+    for name in folder.files:
+        tensor = folder.files.tensor(name)
+        folder.add(name, tensor, quantized(tensor, bits, group) if name in folder.matrices else None)
+    return folder.close()
+
+
+class QuantizedFolder:
+    """`target`, a new folder with the tensors of `source`, of which `matrices` may be written in codes. Raises as
+    `write_quantized` does."""
+
+    def __init__(self, source: Path, target: Path, bits: Bits, group: int) -> None:
+        self._raw = json_object(source / "config.json")
+        if quantization_settings(self._raw) is not None:
+            raise UnsupportedModel(f"{source.name} is quantized already: take the model that it was made from")
+        self.files = TensorFiles(source)
+        self.matrices = {name for name in self.files if _fits(name, self.files.shape(name), group)}
+        if not self.matrices:
+            raise UnsupportedModel(f"{source.name} has no matrix whose rows are groups of {group}")
+        target.mkdir(parents=True, exist_ok=False)
+        self._source, self._target, self._bits, self._group = source, target, bits, group
+        self._shards = _Shards(target)
+
+    def add(self, name: str, tensor: Tensor, codes: Codes | None = None) -> None:
+        """Write the tensor `name`: its `codes` if there are some."""
+        if codes is None:
+            self._shards.add(name, tensor)
+            return
+        self._shards.add(f"{name}_packed", _words(codes[0], self._bits))
+        self._shards.add(f"{name}_scale", codes[1])
+        self._shards.add(f"{name}_shape", torch.tensor(tensor.shape))
+
+    def close(self) -> int:
+        """Write the rest, config.json and the other files; returns the number of matrices."""
+        self._shards.close()
+        ignored = sorted(
+            name.removesuffix(".weight")
+            for name in self.files
+            if name.endswith(".weight") and name not in self.matrices and len(self.files.shape(name)) == 2
+        )
+        config = {**self._raw, "quantization_config": _settings(self._bits, self._group, ignored)}
+        (self._target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        for path in self._source.iterdir():
+            if path.is_file() and path.name != "config.json" and not _WEIGHTS.fullmatch(path.name):
+                shutil.copyfile(path, self._target / path.name)
+        return len(self.matrices)
 
 
 def _fits(name: str, shape: tuple[int, ...], group: int) -> bool:
@@ -83,15 +108,8 @@ def _settings(bits: Bits, group: int, ignored: list[str]) -> Mapping[str, Any]:
 # ── codes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _parts(name: str, weight: Tensor, bits: Bits, group: int) -> Iterator[tuple[str, Tensor]]:
-    codes, scales = quantized(weight, bits, group)
-    yield f"{name}_packed", _words(codes, bits)
-    yield f"{name}_scale", scales
-    yield f"{name}_shape", torch.tensor(weight.shape)
-
-
-def quantized(weight: Tensor, bits: Bits, group: int) -> tuple[Tensor, Tensor]:
-    """Codes uint8 [out, in], in whose middle is 0, and scales in the weight's own type [out, in / group]."""
+def quantized(weight: Tensor, bits: Bits, group: int) -> Codes:
+    """The nearest codes."""
     out, columns = weight.shape
     codes = torch.empty(out, columns, dtype=torch.uint8)
     scales = torch.empty(out, columns // group, dtype=weight.dtype)
@@ -99,13 +117,13 @@ def quantized(weight: Tensor, bits: Bits, group: int) -> tuple[Tensor, Tensor]:
     for first in range(0, out, count):
         part = slice(first, first + count)
         groups = weight[part].float().unflatten(-1, (-1, group))
-        scales[part] = _nearest_scale(groups, bits, weight.dtype)
-        rounded = _rounded(groups, scales[part].float(), bits) + (1 << bits - 1)
+        scales[part] = nearest_scale(groups, bits, weight.dtype)
+        rounded = rounded_to(groups, scales[part].float(), bits) + (1 << bits - 1)
         codes[part] = rounded.flatten(-2).to(torch.uint8)
     return codes, scales
 
 
-def _nearest_scale(groups: Tensor, bits: Bits, dtype: torch.dtype) -> Tensor:
+def nearest_scale(groups: Tensor, bits: Bits, dtype: torch.dtype) -> Tensor:
     """Of the widths tried, each group's scale with the least squared error, as `dtype` rounds it.
 
     The number farthest from 0 becomes the least code, for which its scale has the other sign: there is one code more
@@ -117,17 +135,24 @@ def _nearest_scale(groups: Tensor, bits: Bits, dtype: torch.dtype) -> Tensor:
     half = 1 << bits - 1
     for width in (*_WIDTHS, half / (half - 1)):  # the last leaves out the code that has no other of its size
         scale = (farthest * width / -half).to(dtype)
-        numbers = _rounded(groups, scale.float(), bits) * scale.float()[..., None]
+        numbers = rounded_to(groups, scale.float(), bits) * scale.float()[..., None]
         error = (numbers - groups).square().sum(-1)
         chosen = torch.where(error < best, scale, chosen)
         best = torch.minimum(error, best)
     return chosen
 
 
-def _rounded(groups: Tensor, scales: Tensor, bits: Bits) -> Tensor:
+def rounded_to(groups: Tensor, scales: Tensor, bits: Bits) -> Tensor:
+    """The nearest codes of numbers [..., group] to their scales [...], from -2^(bits - 1) on, float32."""
     inverse = torch.where(scales == 0, 0.0, 1 / scales)
     half = 1 << bits - 1
     return (groups * inverse[..., None]).round().clamp(-half, half - 1)
+
+
+def numbers_of(codes: Codes, bits: Bits) -> Tensor:
+    """The numbers of codes, [out, in], float32."""
+    group, middle = codes[0].shape[1] // codes[1].shape[1], 1 << bits - 1
+    return (codes[0].float() - middle) * codes[1].float().repeat_interleave(group, dim=1)
 
 
 def _words(codes: Tensor, bits: Bits) -> Tensor:

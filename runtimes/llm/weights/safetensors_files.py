@@ -20,14 +20,14 @@ _HEADLESS = ("Model", "ForSequenceClassification")
 
 
 class SafetensorsCheckpoint:
-    """A Hugging Face folder: config.json, and the tensors in its files."""
+    """A Hugging Face folder: config.json, and the tensors in its files. `files` replaces these."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: TensorFiles | None = None) -> None:
         raw = json_object(folder / "config.json")
         _refuse_classifier(folder, raw)
         config = hugging_face_config(raw, _eos_of_generation(folder))
         self._family = family_of(text_part(raw))
-        self._files = QuantizedFiles(TensorFiles(folder), quantization_settings(raw))
+        self._files = QuantizedFiles(files or TensorFiles(folder), quantization_settings(raw))
         self.embeds_only = not config.tie_word_embeddings and self._lacks_head(raw)
         """Whether the model was saved without the matrix that gives logits; it cannot answer."""
         self.config = replace(config, tie_word_embeddings=True) if self.embeds_only else config

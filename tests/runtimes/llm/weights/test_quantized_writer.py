@@ -111,21 +111,64 @@ def test_models_that_cannot_be_quantized_are_refused(source: Path, tmp_path: Pat
         write_quantized(source, tmp_path / "small", 8, 32)
 
 
-def test_the_command_compares_perplexities(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def command(source: Path, tmp_path: Path) -> list[str]:
+    """The command line for a model with a tokenizer of 96 characters, and a text."""
     vocabulary = {character: id for id, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet())[:96])}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     backend.save(str(source / "tokenizer.json"))
     text = tmp_path / "text"
     text.write_text("the quick brown fox jumps over the lazy dog " * 20)
-    arguments = [str(source), str(tmp_path / "small"), "--bits", "8", "--text", str(text), "--tokens", "300"]
-    assert main(arguments) == 0
+    return [str(source), str(tmp_path / "small"), "--bits", "8", "--text", str(text), "--tokens", "300"]
+
+
+def test_the_command_compares_perplexities(
+    command: list[str], source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in printed] == [
         "perplexity before", str(tmp_path / "small"), "perplexity after",
     ]  # fmt: skip
     assert any(codes for _, codes in open_checkpoint(tmp_path / "small").stored_shapes)
-    assert main(arguments) == 1
+    assert main(command) == 1
     assert "cannot quantize" in capsys.readouterr().err
     save_file({"a": torch.ones(2)}, source / "model.safetensors")
     assert main([str(source), str(tmp_path / "none"), "--tokens", "0"]) == 1
+
+
+def test_the_command_calibrates(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("\n".join(json.dumps({"text": f"{word} jumps over " * 20}) for word in ("fox", "dog", "x")))
+    calibrated = [*command, "--method", "gptq", "--calibration", str(texts), "--calibration-length", "150"]
+    assert main([*calibrated, "--act-order"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [printed[0], printed[2]] == [
+        "calibration: 3 texts, 450 tokens",
+        f"{tmp_path / 'small'}: 14 matrices of 8 bits",
+    ]
+    assert printed[3].startswith("perplexity after: ")
+    texts.write_text('"a few words alone, and no more"')
+    assert main([command[0], str(tmp_path / "other"), *calibrated[2:]]) == 1
+    refused = capsys.readouterr()
+    assert "have 24 tokens, which are too few" in refused.err
+    assert not refused.out  # nothing was computed for it
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "gptq"], "--method gptq needs --calibration"),
+        (["--calibration", "x"], "--method rtn takes no --calibration"),
+        (["--calibration-texts", "0"], "0 is not a number from 1 to 4096"),
+        (["--calibration-length", "9000"], "9000 is not a number from 16 to 8192"),
+    ],
+)
+def test_wrong_command_lines(
+    command: list[str], arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, *arguments])
+    assert message in capsys.readouterr().err
