@@ -20,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if (options.method == "rtn") != (options.calibration is None):
         parser.error(f"--method {options.method} {'takes no' if options.calibration else 'needs'} --calibration")
+    if options.act_order and options.method != "gptq":
+        parser.error("--act-order is of --method gptq")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with importing("llm", EXTRA):
         from runtimes.llm.weights.loader import only_embeds
@@ -79,10 +81,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--group", type=int, choices=[32, 64, 128], default=32, help="weights of a row that share a scale")
     add(
         "--method",
-        choices=["rtn", "gptq"],
+        choices=["rtn", "gptq", "awq"],
         default="rtn",
         help="rtn rounds to the nearest; gptq changes the other weights to make up for what rounding does to"
-        " the --calibration texts",
+        " the --calibration texts; awq rounds columns that multiply large numbers there more finely",
     )
     add("--calibration", type=Path, metavar="FILE", help="texts: a *.jsonl file, or a plain text that is cut up")
     add("--calibration-texts", type=_count(1, 4096), default=128, metavar="N", help="texts that are used at most")

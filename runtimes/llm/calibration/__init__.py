@@ -4,6 +4,6 @@
 |---|---|
 | texts.py | the texts, as tokens |
 | layer_run.py | the model's layers one after the other, and what their matrices multiply |
-| gptq.py | GPTQ |
+| gptq.py, awq.py | the two methods |
 | writer.py | the folder |
 """

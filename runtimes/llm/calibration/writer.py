@@ -1,18 +1,19 @@
 """Writes a folder whose matrices are rounded with calibration texts: layer by layer, each on what the rounded layers
 before it give."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from torch import Tensor
 
+from runtimes.llm.calibration.awq import ScaledLayer, folds
 from runtimes.llm.calibration.gptq import gptq
 from runtimes.llm.calibration.layer_run import Inputs, LayerRun
 from runtimes.llm.weights.quantized_writer import Bits, Codes, QuantizedFolder, numbers_of, quantized
 
-Method = Literal["gptq"]
+Method = Literal["gptq", "awq"]
 FEWEST_ROWS = 32
 """A matrix that multiplied fewer rows, such as that of an expert that few tokens chose, is rounded to the nearest."""
 
@@ -58,20 +59,34 @@ class _Writer:
         for index in range(self._run.layers):
             observed = self._run.observed(index, self._folder.matrices)
             inside = [name for name in self._folder.files if name in observed.stored]
-            for name in inside:
-                self._add(name, observed.inputs.get(name))
+            if self._how.method == "awq":
+                self._add_scaled(index, inside, observed.inputs)
+            else:
+                for name in inside:
+                    self._add(name, self._folder.files.tensor(name), observed.inputs.get(name))
             self._run.advance(index)
             self._run.files.replaced.clear()
             done.update(inside)
         for name in self._folder.files:
             if name not in done:
-                self._add(name, None)
+                self._add(name, self._folder.files.tensor(name), None)
         return Written(self._folder.close(), self._nearest)
 
-    def _add(self, name: str, inputs: Inputs | None) -> None:
-        tensor = self._folder.files.tensor(name)
+    def _add_scaled(self, index: int, inside: Sequence[str], inputs: Mapping[str, Inputs]) -> None:
+        """The layer's tensors with AWQ's factors, which the nearest codes are taken of."""
+        checkpoint, how = self._run.checkpoint, self._how
+        layer = ScaledLayer(checkpoint, self._folder.files, index, inputs, FEWEST_ROWS)
+        for fold in folds(checkpoint.config, index):
+            layer.scale(fold, how.bits, how.group)
+        for name in inside:
+            tensor = layer.tensors.get(name)
+            self._add(name, self._folder.files.tensor(name) if tensor is None else tensor, None)
+        self._nearest -= len(layer.calibrated)
+
+    def _add(self, name: str, tensor: Tensor, inputs: Inputs | None) -> None:
         if name not in self._folder.matrices:
             self._folder.add(name, tensor)
+            self._run.files.replaced[name] = tensor
             return
         codes = self._codes(tensor, inputs)
         self._folder.add(name, tensor, codes)

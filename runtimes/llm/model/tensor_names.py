@@ -59,7 +59,7 @@ class TensorPart:
 
         if isinstance(whole, torch.Tensor) and whole.dim() > 1 and self._lies(whole, shape):
             whole = whole.t()
-        rows = slice(0, shape.vocab_size) if self.part == "words" else _rows(self.part, whole.shape[0], shape)
+        rows = rows_of_part(self.part, whole.shape[0], shape)
         if rows == slice(None):
             return whole
         return (
@@ -73,9 +73,12 @@ class TensorPart:
         return bool(whole.shape[0 if self.part == "whole" else 1] != shape.hidden_size)
 
 
-def _rows(part: Part, count: int, shape: Heads) -> slice:
+def rows_of_part(part: Part, count: int, shape: Heads) -> slice:
+    """The rows of a tensor of `count` that are the part."""
     queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     match part:
+        case "words":
+            return slice(0, shape.vocab_size)
         case "query":
             return slice(0, queries)
         case "key":

@@ -37,18 +37,23 @@ class SafetensorsCheckpoint:
         return AdapterBase(self.config, self._family)
 
     @property
+    def norms_are_offsets(self) -> bool:
+        """Whether norm weights are stored as their difference from 1."""
+        return self._family.norms_are_offsets
+
+    @property
     def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:
         return self._files.stored_shapes
 
     def stored_name(self, name: str) -> str:
         """The name in the files of the tensor `name`, which may be a part of it."""
-        return self._place(name).name
+        return self.place(name).name
 
     def tensor(self, name: str) -> Tensor:
         return unquantized(self.weight(name))
 
     def weight(self, name: str) -> Weight:
-        place = self._place(name)
+        place = self.place(name)
         whole = self._files.part(place.name, place.expert) if place.stacked else self._files.weight(place.name)
         weight = place.of(whole, self.config)
         if name.endswith("selection_bias"):
@@ -61,7 +66,8 @@ class SafetensorsCheckpoint:
         kind = self.config.kinds[self.config.layer_kinds[int(name.split(".")[2])]]
         return neighbours_apart(weight, heads, kind, self.config.head_dim)
 
-    def _place(self, name: str) -> TensorPart:
+    def place(self, name: str) -> TensorPart:
+        """Where the files have the tensor `name`."""
         name = numbered(name, self.config.stored_layers)
         return stored_as(self._family.names, name, self._files.__contains__)
 

@@ -162,6 +162,7 @@ def test_the_command_calibrates(command: list[str], tmp_path: Path, capsys: pyte
     [
         (["--method", "gptq"], "--method gptq needs --calibration"),
         (["--calibration", "x"], "--method rtn takes no --calibration"),
+        (["--method", "awq", "--calibration", "x", "--act-order"], "--act-order is of --method gptq"),
         (["--calibration-texts", "0"], "0 is not a number from 1 to 4096"),
         (["--calibration-length", "9000"], "9000 is not a number from 16 to 8192"),
     ],
