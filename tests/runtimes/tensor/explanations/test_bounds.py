@@ -78,7 +78,7 @@ async def test_of_many_numbers_one_of_each_row_is_estimated(dims: tuple[int, ...
 
 
 async def test_an_answer_of_mixtures_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler = Summing(99)
+    scheduler = Summing(999)
     scheduler.outputs = 3
     monkeypatch.setattr(explanation, "MAX_VALUES", 2 * 3 * 13)
     assert (await summing(scheduler, dims=(3,)).explain(request(np.ones((2, 13))), far())).values.size == 78
