@@ -14,11 +14,12 @@ gemma/               what Gemma 3n adds
 short_conv.py        layers with a convolution in the place of attention
 hugging_face.py      the shape of a model from its config.json
 families.py          the families of decoders, one row for each; family_features.py: what is special in them;
-                     family.py: a row
+                     latent_families.py: those with latents; family.py: a row
 searched.py          layers that a search has made different
 tensor_names.py      the names of a family's tensors in files
 rope.py              rotary positions
-model_config.py      the shape of a model; recurrent_shapes.py, gemma_shapes.py: of parts;
+model_config.py      the shape of a model; part_shapes.py, recurrent_shapes.py, gemma_shapes.py:
+                     of parts;
                      checks.py: which numbers they can have
 matrix.py            a weight matrix, whole or quantized at load
 """

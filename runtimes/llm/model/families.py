@@ -11,6 +11,7 @@ from runtimes.llm.model import searched, tensor_names
 from runtimes.llm.model.family import Family
 from runtimes.llm.model.family_features import Raw
 from runtimes.llm.model.gemma.families import GEMMA_FAMILIES
+from runtimes.llm.model.latent_families import LATENT_FAMILIES
 from runtimes.llm.model.recurrent.families import RECURRENT_FAMILIES
 
 
@@ -59,18 +60,12 @@ _PHI4 = Family(
         "num_key_value_heads": 8, "eos_token_id": [199_999, 200_020],
     },
 )  # fmt: skip
-_DEEPSEEK_V3 = Family(
-    names=tensor_names.DEEPSEEK_MOE,
-    features=lambda raw: features.deepseek_moe(raw) | features.latent(raw),
-    slides=lambda raw, layer: False,
-    alike=True,
-    refused=("attention_bias",),
-)
 
 
 FAMILIES: Mapping[str, Family] = {
     **RECURRENT_FAMILIES,
     **GEMMA_FAMILIES,
+    **LATENT_FAMILIES,
     "llama": Family(defaults={"max_position_embeddings": 2048}, alike=True, slides=lambda raw, layer: False),
     "llama4_text": Family(
         names=tensor_names.LLAMA4,
@@ -235,31 +230,6 @@ FAMILIES: Mapping[str, Family] = {
             features.deepseek_moe(raw)
             | {"attention_out_bias": False, "qk_norm": "head" if raw.get("use_qk_norm") else None}
         ),
-    ),
-    "glm4_moe_lite": Family(
-        names=tensor_names.DEEPSEEK_MOE,
-        defaults={"rms_norm_eps": 1e-5},
-        features=features.glm_moe_lite,
-        slides=lambda raw, layer: False,
-        alike=True,
-        refused=("attention_bias",),
-    ),
-    "deepseek_v2": Family(
-        names=tensor_names.DEEPSEEK_MOE,
-        features=features.deepseek_v2,
-        slides=lambda raw, layer: False,
-        alike=True,
-        refused=("attention_bias", "norm_topk_prob"),
-    ),
-    "deepseek_v3": _DEEPSEEK_V3,
-    "kimi_k2": _DEEPSEEK_V3,
-    "mistral4": Family(
-        names=tensor_names.MISTRAL4,
-        completed=features.mistral4_rope,
-        features=features.mistral4,
-        slides=lambda raw, layer: False,
-        alike=True,
-        refused=("attention_bias",),
     ),
     "dots1": Family(
         names=tensor_names.DEEPSEEK_MOE,
