@@ -10,7 +10,7 @@ lora.py              adapters of low rank, and what they add to a product
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages; latent.py: of latents, as DeepSeek has it
 recurrent/           layers with a state in the place of attention or beside it
-gemma/               what Gemma 3n adds
+gemma/               what Gemma 3n and 4 add
 short_conv.py        layers with a convolution in the place of attention
 hugging_face.py      the shape of a model from its config.json
 families.py          the families of decoders, one row for each; family_features.py: what is special in them;

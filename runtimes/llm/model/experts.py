@@ -11,9 +11,13 @@ from runtimes.llm.model.matrix import GroupQuantized, Weight, linear, rows_of
 from runtimes.llm.model.model_config import ExpertShape, ModelShape
 
 
-def mixed(config: ModelShape, shape: ExpertShape, experts: Experts, rows: Tensor) -> Tensor:
-    """The weighted outputs of each token's experts: [T, hidden] → [T, hidden]."""
-    chosen, weights = routed(shape, experts, rows)
+def mixed(
+    config: ModelShape, shape: ExpertShape, experts: Experts, rows: Tensor, judged: Tensor | None = None
+) -> Tensor:
+    """The weighted outputs of each token's experts: [T, hidden] → [T, hidden]. The router reads `judged` if given."""
+    chosen, weights = routed(shape, experts, rows if judged is None else judged)
+    if experts.factors is not None:
+        weights = weights * experts.factors[chosen]
     if rows.is_cuda:
         return _mixed_at_once(config, shape, experts, rows, chosen, weights)
     places = chosen.flatten().argsort(stable=True)

@@ -1,4 +1,4 @@
-"""The shapes of what Gemma 3n adds."""
+"""The shapes of what Gemma 3n and 4 add."""
 
 from dataclasses import dataclass
 

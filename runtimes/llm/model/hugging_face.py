@@ -26,6 +26,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 OTHER_PARTS: Mapping[str, str] = {
     "gemma3": "gemma3_text",
     "gemma3n": "gemma3n_text",
+    "gemma4": "gemma4_text",
     "idefics3": "llama",
     "llama4": "llama4_text",
     "mistral3": "mistral",

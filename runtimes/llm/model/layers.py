@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runtimes.llm.model.gemma.mixture import Apart, read_apart, read_router
 from runtimes.llm.model.gemma.per_layer import PerLayer, read_per_layer
 from runtimes.llm.model.gemma.streams import COEFFICIENTS, Streams, read_streams
 from runtimes.llm.model.latent import Latent, read_latent
@@ -42,6 +43,8 @@ class Experts:
     gate_up_bias: Tensor | None
     down: Weight
     down_bias: Tensor | None
+    factors: Tensor | None = None
+    """Of each expert's weight, [count], float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ class Layer:
     straight_attention: Weight | None = None
     """[hidden, hidden], in place of attention; `straight_mlp` of the MLP."""
     straight_mlp: Weight | None = None
+    apart: Apart | None = None
+    """Norms of an MLP and of experts that do not read the same."""
+    factor: Tensor | None = None
+    """Of all that the layer gives, [1]."""
     per_layer: PerLayer | None = None
     streams: Streams | None = None
 
@@ -161,6 +168,8 @@ class _LayerReader:
             attention_gate=self._query_and_gate()[1] if gated else None,
             straight_attention=self._read("self_attn.linear_attn.weight", hidden, hidden) if straight[0] else None,
             straight_mlp=self._read("mlp.linear_mlp.weight", hidden, hidden) if straight[1] else None,
+            apart=read_apart(config, self._read) if experts is not None and experts.apart else None,
+            factor=self._read("layer_scalar", 1) if config.layer_factors else None,
             per_layer=None if config.per_layer is None else read_per_layer(config, config.per_layer, self._read),
             streams=None if config.streams is None else read_streams(config, config.streams, self._read),
         )
@@ -196,8 +205,12 @@ class _LayerReader:
         gate_up = [(f"mlp.experts.{one}.{part}_proj", size) for one in each for part in parts]
         down = [(f"mlp.experts.{one}.down_proj", hidden) for one in each]
         selection = "mlp.router.selection_bias"
+        if shape.apart:
+            router, factors = read_router(self._config, shape.count, self._read)
+        else:
+            router, factors = self._read("mlp.router.weight", shape.count, hidden), None
         return Experts(
-            router=self._read("mlp.router.weight", shape.count, hidden),
+            router=router,
             router_bias=self._read("mlp.router.bias", shape.count) if shape.biases else None,
             selection_bias=self._read(selection, shape.count) if shape.selection_bias else None,
             shared_gate=self._read("mlp.shared_expert_gate.weight", 1, hidden) if shape.shared_gate else None,
@@ -205,6 +218,7 @@ class _LayerReader:
             gate_up_bias=self._bias(gate_up, shape.biases, torch.float32),
             down=self._matrix(down, size),
             down_bias=self._bias(down, shape.biases, torch.float32),
+            factors=factors,
         )
 
     def _xielu(self) -> Tensor:

@@ -19,6 +19,7 @@ from runtimes.llm.model import latent
 from runtimes.llm.model.activations import activated, activation
 from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
 from runtimes.llm.model.experts import mixed
+from runtimes.llm.model.gemma.mixture import judged
 from runtimes.llm.model.gemma.per_layer import gated, read_rows
 from runtimes.llm.model.gemma.streams import read_ends
 from runtimes.llm.model.layers import Layer, TensorSource, read_layer
@@ -47,6 +48,7 @@ class _Step:
     adapted: AdaptedRows
     recent: Recent | None
     recurrence: Recurrence | None
+    token_rows: Tensor | None
 
 
 class Llama:
@@ -119,9 +121,10 @@ class Llama:
         `pictures` replace the embeddings from a place on."""
         hidden = self.embedded(token_ids, positions)
         put_rows(hidden, pictures)
-        step = self._step(positions, rotary, cache, layout, adapted, recent, recurrence)
+        rows = None if self.token_rows is None else self.token_rows.of(token_ids, hidden, self.config)
+        step = self._step(positions, rotary, cache, layout, adapted, recent, recurrence, rows)
         if self.ends is not None:
-            hidden = self._streamed(token_ids, hidden, step)
+            hidden = self._streamed(hidden, step)
         else:
             for index, layer in enumerate(self.layers):
                 hidden = self._through(layer, index, hidden, step)
@@ -129,12 +132,12 @@ class Llama:
 
     def _step(
         self, positions: Tensor, rotary: Sequence[Turn | None], cache: KVCache, layout: Attention,
-        adapted: AdaptedRows, recent: Recent | None, recurrence: Recurrence | None,
+        adapted: AdaptedRows, recent: Recent | None, recurrence: Recurrence | None, rows: Tensor | None = None,
     ) -> "_Step":  # fmt: skip
         turns = [
             None if turn is None else (turn[0][positions][:, None], turn[1][positions][:, None]) for turn in rotary
         ]
-        return _Step(turns, self.query_growth(positions), cache, layout, adapted, recent, recurrence)
+        return _Step(turns, self.query_growth(positions), cache, layout, adapted, recent, recurrence, rows)
 
     def _through(self, layer: Layer, index: int, hidden: Tensor, step: "_Step") -> Tensor:
         """What the layer `index` makes of the states before it: [T, hidden] → [T, hidden]."""
@@ -148,24 +151,40 @@ class Llama:
         if not layer.has_mlp:
             return hidden
         given = self._computed(layer, hidden, index, step)
-        return hidden + (given if factor == 1 else given * factor)
+        hidden = hidden + (given if factor == 1 else given * factor)
+        if layer.per_layer is not None:
+            hidden = hidden + self._of_token(layer, hidden, index, step)
+        return hidden if layer.factor is None else (hidden * layer.factor).to(hidden.dtype)
+
+    def _of_token(self, layer: Layer, hidden: Tensor, index: int, step: "_Step") -> Tensor:
+        """What a layer adds for a token's own rows."""
+        assert layer.per_layer is not None
+        assert step.token_rows is not None
+        activate = partial(activation, self.config)
+        return gated(layer.per_layer, hidden, step.token_rows[:, index], activate, self.config.rms_norm_eps)
 
     def _computed(self, layer: Layer, hidden: Tensor, index: int, step: "_Step") -> Tensor:
         """What an MLP adds, between its norms."""
         normed = self._normed(hidden, layer.mlp_norm, layer.mlp_norm_bias)
-        return self._normed(self._mlp(layer, index, normed, step.adapted), layer.mlp_post_norm)
+        given = self._mlp(layer, index, normed, step.adapted)
+        if (apart := layer.apart) is not None:
+            shape, experts = self.config.experts_of(index), layer.experts
+            assert shape is not None
+            assert experts is not None
+            read, chooses = self._normed(hidden, apart.read), judged(hidden, self.config.rms_norm_eps)
+            chosen = self._normed(mixed(self.config, shape, experts, read, chooses), apart.given)
+            given = self._normed(given, apart.dense) + chosen
+        return self._normed(given, layer.mlp_post_norm)
 
-    def _streamed(self, token_ids: Tensor, embedded: Tensor, step: "_Step") -> Tensor:
+    def _streamed(self, embedded: Tensor, step: "_Step") -> Tensor:
         """All layers, where a token has several hidden states: [T, hidden] → [T, hidden]."""
         config, shape = self.config, self.config.streams
         assert self.ends is not None
-        assert self.token_rows is not None
         assert shape is not None
-        rows, eps, active = self.token_rows.of(token_ids, embedded, config), config.rms_norm_eps, shape.active
+        eps, active = config.rms_norm_eps, shape.active
         streams = self.ends.begun(embedded)
         for index, layer in enumerate(self.layers):
             assert layer.streams is not None
-            assert layer.per_layer is not None
             predicted = layer.streams.predicted(streams, active, eps)
             normed = self._normed(predicted[active], layer.attention_norm)
             mixed = self._normed(self._mixed(layer, normed, index, step), layer.attention_post_norm)
@@ -175,8 +194,7 @@ class Llama:
             first = streams[active]
             if layer.streams.scale is not None:
                 first = (first * layer.streams.scale).to(first.dtype)
-            given = gated(layer.per_layer, first, rows[:, index], partial(activation, config), eps)
-            streams = torch.cat([streams[:1], streams[1:] + given])
+            streams = torch.cat([streams[:1], streams[1:] + self._of_token(layer, first, index, step)])
         return self.ends.ended(streams)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -285,7 +303,7 @@ class Llama:
             given = _product(inner, layer.down, layer.down_bias, adapted, index, "down")
             if self.config.mlp_multiplier != 1:
                 given = given * self.config.mlp_multiplier
-        if layer.experts is None:
+        if layer.experts is None or layer.apart is not None:
             assert given is not None  # as `ModelShape.mlp_size` has it
             return given
         shape = self.config.experts_of(index)

@@ -186,6 +186,8 @@ class ModelShape:
     """The layer whose keys and values each layer reads, itself or one before it; itself if empty."""
     stored_layers: tuple[int, ...] = ()
     """The number that files give each layer; its own if empty."""
+    layer_factors: bool = False
+    """Whether what a layer gives is multiplied by a number of its own."""
     per_layer: PerLayerShape | None = None
     streams: StreamShape | None = None
 
@@ -272,6 +274,7 @@ class ModelShape:
             "embeddings for each layer": self.per_layer is not None,
             "keys that layers share": bool(self.key_layers),
             "norms of values": self.value_norm,
+            "factors of layers": self.layer_factors,
             "heads of different sizes": any(kind.heads is not None for kind in self.kinds),
             "MLPs of different sizes": bool(self.mlp_sizes),
             "layers without attention or MLP": bool(self.unattended | self.without_mlp),

@@ -35,6 +35,8 @@ class ExpertShape:
     biases: bool = False
     jitter: float = 0.0
     """Of `sparsemixer`: how near to the best a logit must be to count."""
+    apart: bool = False
+    """Whether they and the MLP of all tokens have norms of their own (gemma/mixture.py), and every expert a factor."""
     weighs_inputs: bool = False
     """Whether what an expert reads is multiplied by its weight, and not what it gives."""
 

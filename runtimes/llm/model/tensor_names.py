@@ -193,6 +193,11 @@ def _stacked_experts(module: str) -> dict[str, TensorPart]:
 
 
 QWEN_VL_MOE: Names = {**QWEN_MOE, **_stacked_experts("mlp.experts")}
+GEMMA4: Names = {
+    **_stacked_experts("experts"),
+    "mlp.router": "router.proj",
+    **{f"mlp.shared_expert.{part}_proj": f"mlp.{part}_proj" for part in ("gate", "up", "down")},
+}
 LLAMA4: Names = {
     **LLAMA,
     **_stacked_experts("feed_forward.experts"),

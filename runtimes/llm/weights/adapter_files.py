@@ -62,6 +62,8 @@ def read_adapter(folder: Path, base: AdapterBase) -> LowRankAdapter:
         raise UnsupportedModel(f"{folder.name}: adapters of models whose layers share keys are not supported")
     if any(kind.heads is not None for kind in base.config.kinds):
         raise UnsupportedModel(f"{folder.name}: adapters of models with heads of different sizes are not supported")
+    if any(kind.values_are_keys for kind in base.config.kinds):
+        raise UnsupportedModel(f"{folder.name}: adapters of models whose values are keys are not supported")
     if base.config.attention_gate:
         raise UnsupportedModel(f"{folder.name}: adapters of models with gated attention are not supported")
     config = AdapterConfig.read(folder)

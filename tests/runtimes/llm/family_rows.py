@@ -56,6 +56,15 @@ _PHI4 = {
         "ext_pw_out_channel": 32,
     },
 }
+_GEMMA4 = {
+    "num_hidden_layers": 5,
+    "head_dim": 16,
+    "pad_token_id": 0,
+    "sliding_window": WINDOW,
+    "tie_word_embeddings": True,
+    "layer_types": ["sliding_attention", "full_attention", *["sliding_attention"] * 2, "full_attention"],
+    "final_logit_softcapping": 8.0,
+}
 _LLAMA4 = _LOCAL | {
     "num_hidden_layers": 5,
     "head_dim": 16,
@@ -169,6 +178,17 @@ ROWS: dict[str, dict[str, Any]] = {
     "gemma3n_text-own_keys": _GEMMA3N | {
         "num_kv_shared_layers": 0, "altup_correct_scale": False, "altup_active_idx": 1, "altup_num_inputs": 3,
         "activation_sparsity_pattern": None, "intermediate_size": [96, 64, 32, 96, 80, 48],
+    },
+    "gemma4_text": _GEMMA4 | {
+        "global_head_dim": 24, "hidden_size_per_layer_input": 24, "vocab_size_per_layer_input": 256,
+        "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+    },
+    "gemma4_text-experts": _GEMMA4 | EXPERTS | {
+        "global_head_dim": 32, "num_global_key_value_heads": 1, "attention_k_eq_v": True, "enable_moe_block": True,
+        "top_k_experts": 2, "hidden_size_per_layer_input": 0,
+    },
+    "gemma4_text-alike": _GEMMA4 | {
+        "global_head_dim": 16, "hidden_size_per_layer_input": 0, "use_bidirectional_attention": "vision",
     },
     "phi": {"partial_rotary_factor": 0.5},
     "phimoe": _LOCAL | {"lm_head_bias": True, "attention_bias": True},

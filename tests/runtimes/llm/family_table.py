@@ -74,6 +74,9 @@ _CLASSES = {"mistral4": Mistral4ForCausalLM, "mllama_text_model": MllamaForCausa
 """Of text parts that transformers' AutoModelForCausalLM does not know."""
 
 
+_NUMBERS = ("correct_output_scale", "layer_scalar", "router.scale", "per_expert_scale")
+
+
 def tiny(row: str, **changes: Any) -> Any:
     """The model, float32; `changes` are of its row.
 
@@ -89,11 +92,11 @@ def tiny(row: str, **changes: Any) -> Any:
         for name, weight in [*model.named_parameters(), *model.named_buffers()]:
             if name.endswith(("bias", "sinks")) and "dt_" not in name:
                 weight.normal_(0, 0.3)
-            elif name.endswith(("router.weight", "gate.weight")):
+            elif name.endswith(("router.weight", "gate.weight", "router.proj.weight")):
                 weight.normal_(0, 0.5)
             elif name.endswith(("A_log", ".D", "dt_bias")):
                 weight.copy_(torch.rand_like(weight) * 2 - 0.5)
-            elif "norm" in name or ".ln_" in name or "alpha_" in name or name.endswith("correct_output_scale"):
+            elif "norm" in name or ".ln_" in name or "alpha_" in name or name.endswith(_NUMBERS):
                 weight.add_(torch.rand_like(weight) - 0.5)
     return model
 

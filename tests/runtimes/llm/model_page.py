@@ -29,6 +29,7 @@ DECODERS = {
     "gemma2": "Gemma 2",
     "gemma3_text gemma3": "Gemma 3 (text)",
     "gemma3n_text gemma3n": "Gemma 3n (text)",
+    "gemma4_text gemma4": "Gemma 4 (text)",
     "phi": "Phi-2",
     "phi3": "Phi-3, Phi-3.5-mini, Phi-4, Phi-4-mini",
     "phi4_multimodal phi4mm": "Phi-4-multimodal (text)",
@@ -88,7 +89,6 @@ _CLASSIFIERS = {
 }
 _MISSING = {
     "deepseek_v32": ("DeepSeek V3.2", "latent attention of another kind"),
-    "gemma4": ("Gemma 4", "heads of different sizes"),
     "albert deberta deberta-v2 electra xlm-roberta-flash": ("Jina v3, DeBERTa", "their own kinds of attention"),
 }  # fmt: skip
 _HEAD = """# Models that the LLM engine serves
@@ -170,6 +170,7 @@ _SPECIAL = {
     "qwen3_vl": "pictures are not read",
     "qwen3_vl_moe_text qwen3_vl_moe": "experts; pictures are not read",
     "gemma3_text gemma3": "pictures are not read",
+    "gemma4_text gemma4": f"some with experts; {_TORCH}; pictures and sounds are not read; no LoRA",
     "gemma3n_text gemma3n": f"{_TORCH}; pictures and sounds are not read; no LoRA",
     "qwen3_moe": "experts",
     "gpt_oss": "experts in MXFP4 or whole, sinks",

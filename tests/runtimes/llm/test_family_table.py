@@ -69,6 +69,7 @@ def test_a_model_that_also_sees_is_served_for_its_text(tmp_path: Path, family: s
 
 OTHER_PARTS = [
     ("gemma3n", "gemma3n_text", "model.language_model."),
+    ("gemma4", "gemma4_text", "model.language_model."),
     ("llama4", "llama4_text", "language_model.model."),
     ("mllama", "mllama_text_model", "language_model.model."),
     ("mllama", "mllama_text_model", "model.language_model."),
@@ -91,6 +92,16 @@ def test_the_text_part_of_a_file_with_other_parts_is_served(tmp_path: Path, oute
     save_file(renamed | {"model.vision_tower.weight": torch.zeros(4)}, file)
     whole = {"model_type": outer, "text_config": config, "vision_config": {}}
     (folder / "config.json").write_text(json.dumps(whole))
+    assert_same(folder, model)
+
+
+def test_a_gemma_4_as_published_names_the_heads_of_its_global_layers(tmp_path: Path) -> None:
+    model = tiny("gemma4_text-experts")
+    folder = save_safetensors(model, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    del config["per_layer_config"]
+    fields = {"global_head_dim": 32, "num_global_key_value_heads": 1, "use_bidirectional_attention": "vision"}
+    (folder / "config.json").write_text(json.dumps(config | fields))
     assert_same(folder, model)
 
 
@@ -212,6 +223,10 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3n_text", {"activation_sparsity_pattern": [0.9]}, "activation_sparsity_pattern has not one share"),
     ("gemma3n_text", {"intermediate_size": [96]}, "intermediate_size has not one size for each of 6 layers"),
     ("gemma3n_text", {"laurel_rank": 16}, r"laurel\.linear_left\.weight is \[12, 64\]; the configuration requires"),
+    ("gemma4_text", {"per_layer_config": {"1": {"attention": "x"}}}, "attention of per_layer_config is not supported"),
+    ("gemma4_text", {"per_layer_config": {}}, r"layers\.1\.self_attn\.q_proj\.weight is \[96, 64\]"),
+    ("gemma4_text", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention is not supported"),
+    ("gemma4_text", {"use_double_wide_mlp": False}, r"mlp\.gate_proj\.weight is \[192, 64\]"),
     ("llama4_text", {"no_rope_layers": [1]}, "no_rope_layers has not one number for each of 5 layers"),
     ("llama4_text", {"attention_chunk_size": 0}, "layer_types 'chunked_attention' is not supported"),
     ("llama4_text", {"floor_scale": 0}, "length over which queries grow is 0"),
@@ -294,12 +309,6 @@ def test_an_adapter_of_latent_attention_is_refused(tmp_path: Path) -> None:
         read_adapter(tmp_path, checkpoint.adapter_base)
 
 
-def test_an_adapter_of_layers_that_share_keys_is_refused(tmp_path: Path) -> None:
-    checkpoint = open_checkpoint(save_safetensors(tiny("gemma3n_text"), tmp_path))
-    with pytest.raises(UnsupportedModel, match="adapters of models whose layers share keys are not supported"):
-        read_adapter(tmp_path, checkpoint.adapter_base)
-
-
 def test_layers_that_share_keys_have_no_pages_of_their_own(tmp_path: Path) -> None:
     model = load_model(save_safetensors(tiny("gemma3n_text"), tmp_path), dtype="float32", device="cpu")
     cache = TorchExecutor(model, 4, BLOCK, context_length=CONTEXT).cache
@@ -310,6 +319,20 @@ def test_layers_that_share_keys_have_no_pages_of_their_own(tmp_path: Path) -> No
 def test_an_adapter_of_gated_attention_is_refused(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(save_safetensors(tiny("qwen3_5_text"), tmp_path))
     with pytest.raises(UnsupportedModel, match="adapters of models with gated attention are not supported"):
+        read_adapter(tmp_path, checkpoint.adapter_base)
+
+
+@pytest.mark.parametrize("row", ["gemma3n_text", "gemma4_text"])
+def test_an_adapter_of_a_gemma_with_shared_keys_is_refused(tmp_path: Path, row: str) -> None:
+    checkpoint = open_checkpoint(save_safetensors(tiny(row), tmp_path))
+    with pytest.raises(UnsupportedModel, match="adapters of models whose layers share keys are not supported"):
+        read_adapter(tmp_path, checkpoint.adapter_base)
+
+
+def test_an_adapter_of_values_that_are_keys_is_refused(tmp_path: Path) -> None:
+    changes = {"attention_k_eq_v": True, "num_global_key_value_heads": 2}
+    checkpoint = open_checkpoint(save_safetensors(tiny("gemma4_text-alike", **changes), tmp_path))
+    with pytest.raises(UnsupportedModel, match="adapters of models whose values are keys are not supported"):
         read_adapter(tmp_path, checkpoint.adapter_base)
 
 

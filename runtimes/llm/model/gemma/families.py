@@ -1,4 +1,4 @@
-"""The row of `families` for Gemma 3n."""
+"""The rows of `families` for Gemma 3n and Gemma 4."""
 
 from collections.abc import Mapping
 
@@ -30,6 +30,22 @@ GEMMA_FAMILIES: Mapping[str, Family] = {
         completed=lambda raw: features.of_each_layer(_typed(raw, 5)),
         features=features.gemma3n,
         local_rope=True,
+        refused=("attention_bias",),
+    ),
+    "gemma4_text": Family(
+        names=tensor_names.GEMMA4,
+        defaults={
+            "num_key_value_heads": 4, "head_dim": 256, "global_head_dim": 512, "max_position_embeddings": 131_072,
+            "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512, "tie_word_embeddings": True,
+            "vocab_size_per_layer_input": 262_144, "hidden_size_per_layer_input": 256, "attention_k_eq_v": False,
+        },
+        keys={"num_experts_per_tok": "top_k_experts"},
+        completed=lambda raw: features.gemma4_layers(_typed(raw, 6)),
+        features=features.gemma4,
+        heads=features.gemma4_heads,
+        values_are_keys=lambda raw, layer: (
+            bool(raw["attention_k_eq_v"]) and raw["layer_types"][layer] == "full_attention"
+        ),
         refused=("attention_bias",),
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Per-layer embeddings, as in Gemma 3n: a token's own numbers for each layer, which gate what the layer adds last.
+"""Per-layer embeddings, as in Gemma 3n and 4: a token's numbers for each layer, which gate what the layer adds last.
 
 No paper has them; the source is transformers' Gemma3nTextModel. T is the number of tokens in a step, L of layers.
 """
