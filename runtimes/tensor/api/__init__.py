@@ -5,6 +5,7 @@ http.py            the paths over HTTP: inference, streams of responses, and the
 grpc.py            the methods of the gRPC service, with `ModelStreamInfer`
 torchserve.py      TorchServe's paths: predictions, the health check, the list of models
 invocations.py     the paths of MLflow, SageMaker and Vertex AI; dataframes.py: their tables
+sagemaker.py       loads and unloads of SageMaker's multi-model endpoints
 explaining.py      the paths of explanations, and of KServe's v1
 service.py         inference, whichever wire a request came over
 delivery.py        outputs into shared memory, or as classes; shared_memory.py: its regions

@@ -27,6 +27,7 @@ from runtimes.tensor.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.refusals import JSON, http_response
 from runtimes.tensor.api.restrictions import PathMatch, Restrictions
+from runtimes.tensor.api.sagemaker import SagemakerDoor
 from runtimes.tensor.api.service import InferenceService
 from runtimes.tensor.api.torchserve import TorchserveDoor
 from runtimes.tensor.configuration.triton import to_json
@@ -230,6 +231,7 @@ class HttpDoor:
         self._control = control
         self._restrictions = restrictions
         torchserve = TorchserveDoor(service, control)
+        sagemaker = SagemakerDoor(control)
         invocations = InvocationsDoor(service, control)
         explaining = ExplainDoor(service, control)
         self._answers: dict[str, Callable[[Request, PathMatch], Awaitable[Response]]] = {
@@ -245,6 +247,8 @@ class HttpDoor:
             "ping": torchserve.ping,
             "models": torchserve.models,
             "described": torchserve.described,
+            "load_placed": sagemaker.load,
+            "unload_placed": sagemaker.unload,
             "invocations": invocations.invocations,
             "vertex": invocations.vertex,
         }
@@ -253,7 +257,9 @@ class HttpDoor:
         route = restrictions.resolve(request.target)
         try:
             if request.method not in route.methods:
-                raise _wrong(request, route)
+                if (change := restrictions.changing(route, request.method)) is None:
+                    raise _wrong(request, route)
+                route = change
             if self._restrictions:
                 self._restrictions.check(route.group, request.headers.get)
             return await self._answers[route.operation](request, route)

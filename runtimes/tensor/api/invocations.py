@@ -26,6 +26,7 @@ from runtimes.tensor.api import dataframes
 from runtimes.tensor.api.control import Control
 from runtimes.tensor.api.refusals import JSON, http_response
 from runtimes.tensor.api.restrictions import PathMatch
+from runtimes.tensor.api.sagemaker import STATUSES, check_loaded
 from runtimes.tensor.api.service import InferenceService
 from runtimes.tensor.models.records import unavailable
 
@@ -50,7 +51,7 @@ class InvocationsDoor:
             return await self._predicted(request, route)
         except InferenceError as error:
             refused = http_response(error)
-            status = statuses.own_http_status(error)
+            status = STATUSES.get(error.code) or statuses.own_http_status(error)
             code = _CODES.get(status, "BAD_REQUEST" if status < 500 else "INTERNAL_ERROR")
             body = json.dumps({"error_code": code, "message": error.message}).encode()
             return Response(status, refused.headers, body)
@@ -87,6 +88,7 @@ class InvocationsDoor:
         """
         table = self._control.manager.table
         if route.about:
+            check_loaded(self._control, route.about)
             return route.about
         if target := request.headers.get(TARGET):
             name = target.strip().lstrip("/")

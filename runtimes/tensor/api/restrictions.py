@@ -84,6 +84,20 @@ _PATHS = tuple(
 )
 
 
+_CHANGES = {
+    ("models", "POST"): PathMatch("load_placed", "model-repository", POST),
+    ("described", "DELETE"): PathMatch("unload_placed", "model-repository", ("DELETE",)),
+}
+"""What other methods of a path do, by the operation of `resolve`."""
+
+
+def changing(route: PathMatch, method: str) -> PathMatch | None:
+    """The operation of a path by a method that changes it, of another group than that which reads it; None without
+    one."""
+    change = _CHANGES.get((route.operation, method))
+    return None if change is None else change._replace(about=route.about)
+
+
 @lru_cache(maxsize=4096)
 def resolve(target: bytes) -> PathMatch:
     """The route of a path. Cached: clients use few paths."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from adapters import statuses
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError, NotFound
@@ -18,6 +20,7 @@ from adapters.tensors import Inference, Tensor, join_bytes, split_bytes
 from runtimes.tensor.api.control import Control
 from runtimes.tensor.api.refusals import JSON, RETRY_SECONDS
 from runtimes.tensor.api.restrictions import PathMatch
+from runtimes.tensor.api.sagemaker import check_loaded
 from runtimes.tensor.api.service import InferenceService
 
 BACKEND: Final = "torchserve"
@@ -62,15 +65,29 @@ class TorchserveDoor:
         return Response(200, [JSON], b'{"status": "Healthy"}')
 
     async def models(self, request: Request, route: PathMatch) -> Response:
-        """The models in service."""
+        """The models in service, a page of them if the query has a `limit`."""
+        urls = self._control.manager.placed.urls
         index = await self._control.manager.index(ready=True)
-        names = dict.fromkeys(entry.name for entry in index)
-        models = [{"modelName": name, "modelUrl": name} for name in names]
-        return Response(200, [JSON], json.dumps({"models": models}, indent=2).encode())
+        names = list(dict.fromkeys(entry.name for entry in index))
+        try:
+            start, end = _page(request.query)
+        except InferenceError as error:
+            return refusal(error, "")
+        answer: dict[str, Any] = {
+            "models": [{"modelName": name, "modelUrl": urls.get(name, name)} for name in names[start:end]]
+        }
+        if end < len(names):
+            answer["nextPageToken"] = str(end)
+        return Response(200, [JSON], json.dumps(answer, indent=2).encode())
 
     async def described(self, request: Request, route: PathMatch) -> Response:
-        """One model, as far as TorchServe's fields have a meaning here."""
+        """One model, as far as TorchServe's fields have a meaning here; in SageMaker's form if its agent loaded it."""
+        url = self._control.manager.placed.urls.get(route.about)
         try:
+            check_loaded(self._control, route.about)
+            if url is not None:
+                self._control.config(route.about)
+                return Response(200, [JSON], json.dumps({"modelName": route.about, "modelUrl": url}).encode())
             config = self._control.config(route.about)
             ready = self._control.model_ready(route.about)
         except InferenceError as error:
@@ -95,6 +112,15 @@ class TorchserveDoor:
         config = self._control.config(route.about, route.version)
         if config.backend != BACKEND:
             raise CallerError(f"The model {config.name} is no archive of TorchServe: send tensors to /v2/models.")
+
+
+def _page(query: str) -> tuple[int, int]:
+    """The places of the models in a page. Raises `CallerError`."""
+    fields = dict(parse_qsl(query))
+    limit, token = fields.get("limit", ""), fields.get("next_page_token", "0")
+    if not (limit or "1").isdecimal() or not token.isdecimal() or len(limit + token) > 18 or limit == "0":
+        raise CallerError("`limit` and `next_page_token` are whole numbers, from 1 and from 0.")
+    return int(token), int(token) + int(limit) if limit else sys.maxsize
 
 
 def _answer(body: bytes, about: dict[str, Any]) -> Response:

@@ -12,5 +12,6 @@ members.py         the models of an ensemble's steps; dependents.py: ensembles t
 archives.py        archives of models, unpacked within bounds
 manifest.py        the digests that a version's files must have
 repository.py      the folders and their digests; poller.py: follows changes
+placed.py          models whose folder below the repository a request names
 overrides.py       the files of a load request
 """

@@ -19,15 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from adapters.errors import CallerError, DeadlineError, InferenceError, NotFound
+from adapters.errors import CallerError, CapacityError, DeadlineError, InferenceError, NotFound
 from adapters.wire.oip.bodies import IndexEntry
 from runtimes.tensor.configuration.model_config import MissingVersion
 from runtimes.tensor.models.dependents import Dependents
 from runtimes.tensor.models.loading import Loader, Parts, SourceError, read_source
 from runtimes.tensor.models.overrides import Override
+from runtimes.tensor.models.placed import PlacedModels
 from runtimes.tensor.models.poller import Poller
 from runtimes.tensor.models.records import ModelRecord, ModelTable, VersionRecord, not_ready, unavailable
 from runtimes.tensor.models.repository import Listing, Repository, RepositoryError
+from runtimes.tensor.models.residency import INSUFFICIENT_MEMORY, OversizedError
 from runtimes.tensor.models.rotation import Rotation
 from runtimes.tensor.models.served_model import ServedModel
 
@@ -71,6 +73,7 @@ class ModelManager:
         self._explicit: set[str] = set()
         """Models that were loaded by name, and not for an ensemble."""
         self._closing = False
+        self.placed = PlacedModels(repository, self)
 
     # ── a request's way ───────────────────────────────────────────────────────────────────────────────
 
@@ -187,7 +190,7 @@ class ModelManager:
 
     async def load(self, name: str, override: Override | None = None) -> None:
         """Load a model by the API. Raises `CallerError` or `NotFound`; the version in service then stays."""
-        self._check_explicit("load")
+        self.check_explicit("load")
         if self._repository.refresh is not None:
             await self._repository.refresh()
         self._explicit.add(name)
@@ -198,7 +201,7 @@ class ModelManager:
 
         `with_dependents` also unloads the models that were loaded for this ensemble only, as in Triton.
         """
-        self._check_explicit("unload")
+        self.check_explicit("unload")
         self._explicit.discard(name)
         members = await self.remove(name)
         if with_dependents:
@@ -212,7 +215,8 @@ class ModelManager:
             raise not_ready(name, record)
         self._rotation.retain(model, record, seconds)
 
-    def _check_explicit(self, order: str) -> None:
+    def check_explicit(self, order: str) -> None:
+        """Raises `CallerError` unless models are loaded and unloaded by the API."""
         if self.options.mode != "explicit":
             mode = self.options.mode
             raise CallerError(f"This server does not {order} models by the API: its mode is {mode}, not explicit.")
@@ -257,7 +261,8 @@ class ModelManager:
             await source.release()
         if failed:
             reasons = "; ".join(f"version {number}: {error}" for number, error in sorted(failed.items()))
-            raise CallerError(f"The model `{name}` cannot be loaded: {reasons}", code="model_load_failed")
+            code = INSUFFICIENT_MEMORY if any(map(_is_of_memory, failed.values())) else "model_load_failed"
+            raise CallerError(f"The model `{name}` cannot be loaded: {reasons}", code=code)
 
     def _refused(self, model: ModelRecord, why: str) -> CallerError:
         model.problem = why
@@ -300,3 +305,7 @@ class ModelManager:
         """End all models at once. Requests should have been drained before."""
         self._closing = True
         await self._rotation.aclose()
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    return isinstance(error, CapacityError | OversizedError) or str(error).startswith("MemoryError")

@@ -105,6 +105,28 @@ class Repository:
         self.roots = tuple(root if isinstance(root, Root) else Root(root, root.name) for root in roots)
         self.refresh: Callable[[], Awaitable[None]] | None = None
         """Pulls the roots, before a load by the API."""
+        self._placed: dict[str, Path] = {}
+        """Folders below a root by the names of their models, which requests gave them."""
+
+    def place(self, name: str, written: str) -> None:
+        """Have a folder below a local root be the model of a name, until `displace`. Raises `RepositoryError`."""
+        check_name(name)
+        if "://" in written or "\0" in written or not written.startswith("/"):
+            raise RepositoryError("the url of a model is the absolute path of a folder in the repository")
+        try:
+            path = Path(written).resolve()
+            roots = [root.path.resolve() for root in self.roots if not root.is_pulled]
+            is_inside = any(path != root and path.is_relative_to(root) for root in roots)
+            # One answer for both: else a client could ask which folders this machine has.
+            if not is_inside or not path.is_dir():
+                raise RepositoryError("the url of the model names no folder in the repository")
+        except (OSError, RuntimeError) as error:
+            raise RepositoryError(f"the url of the model cannot be read: {type(error).__name__}") from None
+        self._placed[name] = path
+
+    def displace(self, name: str) -> None:
+        """Forget the folder that `place` gave a name."""
+        self._placed.pop(name, None)
 
     def scan(self) -> Listing:
         """All models. Raises `RepositoryError` if a root cannot be read."""
@@ -130,23 +152,39 @@ class Repository:
                     refused[name] = f"{name}: {_shown(str(error))}"
                 except OSError as error:
                     refused[name] = f"{name} cannot be read: {error.strerror}"
+        for name, path in self._placed.items():
+            refused.pop(name, None)
+            try:
+                models[name] = _model(*_described(path, None, name), name)
+            except (ListError, OSError) as error:
+                models.pop(name, None)
+                refused[name] = f"{name}: {_shown(str(error.strerror if isinstance(error, OSError) else error))}"
         return Listing(models, refused, is_whole)
 
     def find(self, name: str) -> ModelFolder:
         """The folder of one model. Raises `RepositoryError` for an unknown model."""
         check_name(name)
-        folders = {root: place for root in self.roots if (place := _place(root, name)) is not None}
-        if len(folders) > 1:
-            raise RepositoryError(_in_several(name, folders))
-        if not folders:
-            raise RepositoryError(f"there is no model {name} in the repository")
-        ((root, place),) = folders.items()
+        root: Root | None = None
+        if (path := self._placed.get(name)) is not None:
+            place: _Place = path, None
+        else:
+            root, place = self._only(name)
         try:
             return _model(*_described(*place, name), name, root)
         except ListError as error:
             raise RepositoryError(f"{name}: {_shown(str(error))}") from None
         except OSError as error:
             raise RepositoryError(f"{name} cannot be read: {error.strerror}") from None
+
+    def _only(self, name: str) -> tuple[Root, _Place]:
+        """The root that has a model, and its place. Raises `RepositoryError` unless it is in one."""
+        folders = {root: place for root in self.roots if (place := _place(root, name)) is not None}
+        if len(folders) > 1:
+            raise RepositoryError(_in_several(name, folders))
+        if not folders:
+            raise RepositoryError(f"there is no model {name} in the repository")
+        ((root, place),) = folders.items()
+        return root, place
 
 
 def _in_several(name: str, roots: Iterable[Root]) -> str:

@@ -10,6 +10,13 @@ from adapters.errors import CapacityError
 from config.schema.units import format_size
 from runtimes.tensor.interfaces import ModelLoadError
 
+INSUFFICIENT_MEMORY = "insufficient_memory"
+"""The code of errors for which a model has no memory."""
+
+
+class OversizedError(ModelLoadError):
+    """A version takes more than the whole budget."""
+
 
 class MemoryHold:
     """The bytes of one version, loaded or about to load."""
@@ -121,7 +128,7 @@ class Residency:
     def _refuse_oversized(self, size: int, version: str) -> None:
         if not self.budget.fits(size):
             total = self.budget.total
-            raise ModelLoadError(
+            raise OversizedError(
                 f"{version} takes {size / 2**20:.1f} MiB, and the memory budget is {format_size(total)}: "
                 "raise it, or run fewer instances"
             )
@@ -134,6 +141,7 @@ class Residency:
                 raise CapacityError(
                     f"There is no memory for {version}: all loaded models are in use.",
                     retry_after=WAIT_SECONDS,
+                    code=INSUFFICIENT_MEMORY,
                 )
             if victims is None:
                 await asyncio.sleep(LOOK_SECONDS)

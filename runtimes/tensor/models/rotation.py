@@ -65,7 +65,7 @@ class Rotation:
 
     # ── into service ──────────────────────────────────────────────────────────────────────────────────
 
-    async def swap(self, model: ModelRecord, source: Source) -> Mapping[int, str]:
+    async def swap(self, model: ModelRecord, source: Source) -> Mapping[int, BaseException]:
         """Load new versions and replace the old ones in one step. Returns the failures by version.
 
         Raises `MissingVersion`.
@@ -81,12 +81,12 @@ class Rotation:
                 record.reason = ""  # of a change that failed and was taken back
             elif not record.usable:
                 record.state, record.reason = "LOADING", ""
-        failed: dict[int, str] = {}
+        failed: dict[int, BaseException] = {}
         for record, result in zip(loading, await self._all(source, loading), strict=True):
             if isinstance(result, ServedModel):
                 self._take_over(model, record, source, result)
             else:
-                failed[record.number] = str(result)
+                failed[record.number] = result
                 record.failed(f"cannot be loaded: {result}")
                 log.error("%s version %d cannot be loaded: %s", model.name, record.number, result)
         if not failed:

@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.errors import Forbidden
-from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions, parse, resolve
+from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions, changing, parse, resolve
 from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain
@@ -57,3 +57,13 @@ def test_a_path_resolves_to_its_operation(target: str, operation: str, about: st
 @pytest.mark.parametrize("target", cases(__file__, "nothing"))
 def test_where_there_is_nothing(target: str) -> None:
     assert resolve(target.encode()).operation == ""
+
+
+def test_a_change_of_a_path_is_of_the_group_that_changes_models() -> None:
+    load = changing(resolve(b"/models"), "POST")
+    unload = changing(resolve(b"/models/a%20b"), "DELETE")
+    assert (load and load.group, unload and unload.group, unload and unload.about) == (
+        "model-repository", "model-repository", "a b",
+    )  # fmt: skip
+    assert changing(resolve(b"/models/m"), "POST") is None
+    assert changing(resolve(b"/v2/models/m"), "DELETE") is None
