@@ -44,15 +44,16 @@ def handler_of(folder: Path, name: str, batch_size: int, settings: Mapping[str, 
 def _module(folder: Path, name: str, is_installed: bool) -> Any:
     if (folder / f"{name}.py").is_file():
         return importlib.import_module(name)
-    if not is_installed and name != _BASE:
+    if not is_installed and not offered.has(name):
         raise ModelLoadError(
-            f"the archive has no {name}.py, and the handlers of TorchServe itself need its packages: set `interpreter`"
-            " to a Python that has torchserve and what the handler imports"
+            f"the archive has no {name}.py, and this handler of TorchServe needs its packages: set `interpreter` to a"
+            " Python that has torchserve and what the handler imports"
         )
     try:
         return importlib.import_module(f"ts.torch_handler.{name}")
     except ModuleNotFoundError as error:
-        raise ModelLoadError(f"handler `{name}` needs {error.name}, which is not installed") from None
+        package = "pillow" if error.name == "PIL" else error.name
+        raise ModelLoadError(f"handler `{name}` needs {package}, which is not installed") from None
 
 
 class HandlerModel:

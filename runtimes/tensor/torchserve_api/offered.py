@@ -16,10 +16,19 @@ _HERE: Final = "runtimes.tensor.torchserve_api"
 _MODULES: Final = {
     "ts.context": "context",
     "ts.torch_handler.base_handler": "base_handler",
+    "ts.torch_handler.vision_handler": "vision_handler",
+    "ts.torch_handler.image_classifier": "image_classifier",
+    "ts.torch_handler.image_segmenter": "image_segmenter",
+    "ts.torch_handler.object_detector": "object_detector",
     "ts.utils.util": "utilities",
     "ts.handler_utils.utils": "utilities",
     "ts.handler_utils.timer": "utilities",
 }
+
+
+def has(name: str) -> bool:
+    """Whether a module of `ts.torch_handler` is offered."""
+    return f"ts.torch_handler.{name}" in _MODULES
 
 
 def offer() -> bool:

@@ -33,14 +33,20 @@ def list_classes_from_module(module: ModuleType, parent_class: type | None = Non
 
 
 def load_label_mapping(mapping_file_path: str) -> dict[str, Any] | None:
-    """The names of classes in `index_to_name.json`; None without the file."""
+    """The names of classes in `index_to_name.json`, the last of each list of names; None without the file."""
     path = Path(mapping_file_path)
     if not path.is_file():
         return None
     mapping = json.loads(path.read_text())
     if not isinstance(mapping, dict):
         raise TypeError('index_to_name mapping should be in "class":"label" json format')
-    return {key: next(iter(value.values()), "") if isinstance(value, dict) else value for key, value in mapping.items()}
+    names = mapping.get("object_type_names")
+    if isinstance(names, list):
+        return {str(key): name for key, name in enumerate(names)}
+    mapping = {key: value[-1] if isinstance(value, list) and value else value for key, value in mapping.items()}
+    if not all(isinstance(value, str) for value in mapping.values()):
+        raise TypeError("labels in index->name mapping must be either str or List[str]")
+    return mapping
 
 
 def map_class_to_label(
