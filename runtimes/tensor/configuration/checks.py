@@ -285,6 +285,11 @@ def _explain(config: ModelConfig) -> Iterator[Complaint]:
         return
     if config.decoupled or config.sequence_batching is not None:
         yield Complaint(("explain",), "is for models that answer each request once, and without those before it")
+    if rules.background and rules.baseline is not None:
+        yield Complaint(("explain", "baseline"), "is in place of `background`: write one of them")
+    for name in ("baseline", "patch"):
+        if rules.method in ("tree", "gradients") and getattr(rules, name) not in (None, ()):
+            yield Complaint(("explain", name), f"is for mixtures of rows, and `method: {rules.method}` has none")
     names = [spec.name for spec in config.outputs]
     if rules.output and names and rules.output not in names:
         yield Complaint(("explain", "output"), "is not an output of the model", closest(rules.output, names))

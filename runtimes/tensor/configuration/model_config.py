@@ -218,11 +218,15 @@ class ResponseCache:
 class ExplainRules:
     """How the runtime explains answers: which part each feature has in them."""
 
-    method: Annotated[Literal["auto", "tree", "gradients", "permutation", "kernel"], At(None)] = "auto"
-    """`tree` is exact. `gradients` integrates those of a network. `permutation` and `kernel` ask the model for
+    method: Annotated[Literal["auto", "tree", "gradients", "permutation", "kernel", "occlusion"], At(None)] = "auto"
+    """`tree` is exact. `gradients` integrates those of a network. The others ask the model for
     mixtures of rows. `auto`: the first of `tree`, `gradients` and `permutation` that the model has."""
     background: Annotated[str, At(None)] = ""
     """The file in the model's folder with the rows that stand for an absent feature."""
+    baseline: Annotated[float | None, At(None)] = None
+    """A number that stands for each absent feature, in place of a background."""
+    patch: Annotated[tuple[int, ...], At(None, least=1)] = ()
+    """The lengths of a patch of the only input, by dimension: a patch is one feature. Empty: each element is one."""
     output: Annotated[str, At(None)] = ""
     """The output that is explained; empty for the last output of numbers."""
     budget: Annotated[int, At(None, least=1, most=MAX_BATCH)] = 16384

@@ -26,11 +26,7 @@ MAX_ROWS: Final = 1000
 
 def read(path: Path, config: ModelConfig) -> dict[str, Array]:
     """The rows by input, in its datatype. Raises `ModelLoadError`. Blocks for the disk."""
-    inputs = [spec for spec in config.inputs if not spec.optional]
-    for spec in inputs:
-        if -1 in spec.dims or spec.datatype == "BF16":
-            obstacle = "dimensions of any length" if -1 in spec.dims else "the datatype BF16"
-            raise ModelLoadError(f"the input `{spec.name}` has {obstacle}, so its features have no background")
+    inputs = _inputs(config)
     try:
         rows = _read(path, inputs)
     except (OSError, ValueError, KeyError, csv.Error) as error:
@@ -40,9 +36,28 @@ def read(path: Path, config: ModelConfig) -> dict[str, Array]:
         raise ModelLoadError(
             f"the background {path.name} must have 1 to {MAX_ROWS} rows, and has {', '.join(map(str, sorted(counts)))}"
         )
+    return rows
+
+
+def uniform(config: ModelConfig, number: float) -> dict[str, Array]:
+    """One row whose elements are all this number. Raises `ModelLoadError`."""
+    rows = {}
+    for spec in _inputs(config):
+        if spec.datatype == "BYTES":
+            raise ModelLoadError(f"the input `{spec.name}` is BYTES, for which no number can stand: write `background`")
+        rows[spec.name] = np.full((1, *spec.dims), number).astype(DTYPES[spec.datatype])
+    return rows
+
+
+def _inputs(config: ModelConfig) -> list[TensorSpec]:
+    inputs = [spec for spec in config.inputs if not spec.optional]
+    for spec in inputs:
+        if -1 in spec.dims or spec.datatype == "BF16":
+            obstacle = "dimensions of any length" if -1 in spec.dims else "the datatype BF16"
+            raise ModelLoadError(f"the input `{spec.name}` has {obstacle}, so its features have no background")
     if width_of(config) < 1:
         raise ModelLoadError("the model has no input whose features can be explained")
-    return rows
+    return inputs
 
 
 def _read(path: Path, inputs: Sequence[TensorSpec]) -> dict[str, Array]:

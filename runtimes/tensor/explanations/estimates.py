@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from runtimes.tensor.explanations.sampling import Floats, Masks
 
 
-class Estimate(Protocol):
+class ValueEstimate(Protocol):
     """The values of the rows of one request."""
 
     method: str
@@ -32,13 +32,13 @@ class Estimate(Protocol):
         ...
 
 
-class Method(NamedTuple):
+class ValueMethod(NamedTuple):
     """A way of estimating."""
 
     name: str
     least: Callable[[int], int]
     """The coalitions of a row without which there is no answer, for a number of features."""
-    begin: Callable[[int, int, int, int], Estimate]
+    begin: Callable[[int, int, int, int], ValueEstimate]
     """The estimate for rows, features, the most coalitions of a row, and a seed."""
     most_features: int
     is_additive: bool = True

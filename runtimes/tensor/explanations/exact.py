@@ -16,7 +16,6 @@ import numpy as np
 from adapters.errors import CallerError, InferenceError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, ResponseCache, TensorSpec
-from runtimes.tensor.explanations.asking import Inferring, within
 from runtimes.tensor.explanations.explanation import (
     BASE,
     OUTPUT,
@@ -29,6 +28,7 @@ from runtimes.tensor.explanations.explanation import (
     width_of,
     zeros_of,
 )
+from runtimes.tensor.explanations.row_requests import Inferring, within
 from runtimes.tensor.interfaces import Instance
 from runtimes.tensor.requests.open_request import tensor_of
 

@@ -13,7 +13,7 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.explanations import sampling
 from runtimes.tensor.explanations.explanation import Attributions
 from runtimes.tensor.explanations.sampling import Masks, Mixer
-from runtimes.tensor.interfaces import Array, Tensors
+from runtimes.tensor.interfaces import Array, ModelLoadError, Tensors
 
 
 class Mixing(Protocol):
@@ -55,7 +55,9 @@ class Games(Protocol):
     """The features of a model."""
 
     features: int
-    """The features of a row; the most of them, if rows differ."""
+    """The features of a row."""
+    width: int
+    """The values of a row in an answer, for one number of the output."""
 
     def of(self, rows: Tensors) -> Sequence[Game]:
         """The games of a request. Raises `CallerError`."""
@@ -67,11 +69,20 @@ class Games(Protocol):
 
 
 class Tables:
-    """Each element of each input is a feature."""
+    """Each element of each input is a feature; or each patch of the only one, whose elements share its value."""
 
     def __init__(self, config: ModelConfig, background: Tensors) -> None:
-        """`background` has the rows of all inputs that are not optional."""
-        places, self.features = sampling.places_of([(name, rows.shape[1:]) for name, rows in background.items()])
+        """`background` has the rows of all inputs that are not optional. Raises `ModelLoadError`."""
+        assert config.explain is not None
+        shapes = [(name, rows.shape[1:]) for name, rows in background.items()]
+        places, self.width = sampling.places_of(shapes)
+        if patch := config.explain.patch:
+            if len(shapes) != 1 or len(shapes[0][1]) != len(patch):
+                raise ModelLoadError(f"`patch` has {len(patch)} lengths: it needs one input of as many dimensions")
+            places = {shapes[0][0]: sampling.patches(shapes[0][1], patch)}
+        self._places = np.concatenate(list(places.values()))
+        self._sizes = np.bincount(self._places)
+        self.features = len(self._sizes)
         self.mixer = Mixer(background, places)
 
     def of(self, rows: Tensors) -> Sequence[Game]:
@@ -81,4 +92,7 @@ class Tables:
 
     def finished(self, games: Sequence[Game], made: Sequence[Attributions]) -> Attributions:
         """See `Games`."""
-        return made[0]
+        (whole,) = made
+        if self.features < self.width:
+            whole.values = (whole.values / self._sizes)[:, :, self._places]
+        return whole

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from runtimes.tensor.explanations.estimates import Estimate, Method
+from runtimes.tensor.explanations.estimates import ValueEstimate, ValueMethod
 from runtimes.tensor.explanations.permutations import AllCoalitions, coalitions
 from runtimes.tensor.explanations.sampling import MAX_EXACT, Floats, Masks
 
@@ -32,14 +32,14 @@ def least(features: int) -> int:
     return min(coalitions(features), pairs) if features <= MAX_EXACT else pairs
 
 
-def begin(rows: int, features: int, most: int, seed: int) -> Estimate:
-    """See `Method`."""
+def begin(rows: int, features: int, most: int, seed: int) -> ValueEstimate:
+    """See `ValueMethod`."""
     if features <= MAX_EXACT and coalitions(features) <= most:
         return AllCoalitions(rows, features)  # the regression on all coalitions has the same solution
     return Kernel(rows, features, most, seed)
 
 
-KERNEL: Final = Method("kernel", least, begin, MAX_FEATURES)
+KERNEL: Final = ValueMethod("kernel", least, begin, MAX_FEATURES)
 
 
 class Kernel:
@@ -54,29 +54,29 @@ class Kernel:
             features, min(most, 2 * features + _SAMPLES), np.random.default_rng(seed)
         )
         self._means: list[Floats] = []
-        self._asked = 0
+        self._count = 0
 
     @property
     def is_enough(self) -> bool:
-        return self._asked > 0
+        return self._count > 0
 
     def round(self) -> Masks | None:
-        if self._asked == len(self._masks):
+        if self._count == len(self._masks):
             return None
-        size = _ROUND if self._asked else max(_ROUND, 2 * self._features)
-        masks = self._masks[self._asked : self._asked + size]
+        size = _ROUND if self._count else max(_ROUND, 2 * self._features)
+        masks = self._masks[self._count : self._count + size]
         return np.tile(masks, (self._rows, 1))
 
     def add(self, means: Floats, base: Floats, full: Floats) -> None:
         self._means.append(means)
-        self._asked += means.shape[1]
+        self._count += means.shape[1]
 
     def values(self, base: Floats, full: Floats) -> Floats:
-        weights = self._weights[: self._asked].copy()
+        weights = self._weights[: self._count].copy()
         sampled = weights[self._fixed :]
         if sampled.size:  # they stand for all sizes that are not complete
             sampled *= self._weights[self._fixed :].sum() / sampled.sum()
-        return solved(self._masks[: self._asked], weights, np.concatenate(self._means, axis=1), base, full)
+        return solved(self._masks[: self._count], weights, np.concatenate(self._means, axis=1), base, full)
 
 
 def chosen(features: int, most: int, random: np.random.Generator) -> tuple[Masks, Floats, int]:

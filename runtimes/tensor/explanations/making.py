@@ -10,11 +10,11 @@ from typing import Final
 
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.explanations import background
-from runtimes.tensor.explanations.asking import Inferring
 from runtimes.tensor.explanations.exact import Closing, ExactExplainer, explaining
-from runtimes.tensor.explanations.explanation import Explainer, explained_output, width_of
-from runtimes.tensor.explanations.sampled import SampledExplainer, method_of
-from runtimes.tensor.interfaces import Instance, ModelLoadError
+from runtimes.tensor.explanations.explanation import Explainer, explained_output
+from runtimes.tensor.explanations.row_requests import Inferring
+from runtimes.tensor.explanations.sampled import SampledExplainer
+from runtimes.tensor.interfaces import Array, Instance, ModelLoadError
 from runtimes.tensor.scheduling.cached import Cached
 
 _OF_TREES: Final = ("sklearn", "xgboost", "lightgbm", "catboost")
@@ -36,10 +36,14 @@ async def make(
             raise ModelLoadError("only models with batches are explained: set `max_batch_size`")
         method = config.explain.method
         own = "tree" if config.backend in _OF_TREES else "gradients" if config.backend == "torch" else ""
-        if method in ("tree", "gradients") or (method == "auto" and own):
+        mixes = bool(config.explain.patch) or config.explain.baseline is not None
+        if method in ("tree", "gradients") or (method == "auto" and own and not mixes):
             try:
                 if method not in ("auto", own):
-                    raise ModelLoadError(f"the backend `{config.backend}` has no `method: {method}`")
+                    raise ModelLoadError(
+                        f"the backend `{config.backend}` has no `method: {method}`: use"
+                        f" `{'permutation' if method == 'tree' else 'occlusion'}`, which every backend has"
+                    )
                 return await _exact(config, folder, start, schedule, gradients=own == "gradients")
             except ModelLoadError as error:
                 if method != "auto":
@@ -73,11 +77,20 @@ async def _sampled(config: ModelConfig, model_folder: Path, scheduler: Inferring
     if output is None or output.datatype not in ("FP16", "FP32", "FP64"):
         name = config.explain.output
         raise ModelLoadError(f"`{name}` is no output of numbers" if name else "the model has no output of numbers")
-    if not config.explain.background:
-        raise ModelLoadError("`background` is required: a file of rows, such as background.csv in the model's folder")
-    path = model_folder / config.explain.background
-    rows = await asyncio.to_thread(background.read, path, config)
-    if width_of(config) > (most := method_of(config).most_features):
-        raise ModelLoadError(f"the model has {width_of(config)} features, and at most {most} are explained")
+    rows = await asyncio.to_thread(_background, config, model_folder)
     inner = scheduler.uncached if isinstance(scheduler, Cached) else scheduler
     return SampledExplainer(config, output, inner, rows)
+
+
+def _background(config: ModelConfig, model_folder: Path) -> dict[str, Array]:
+    """The rows that stand for absent features. Raises `ModelLoadError`. Blocks for the disk."""
+    assert config.explain is not None
+    rules = config.explain
+    if rules.background:
+        return background.read(model_folder / rules.background, config)
+    if rules.baseline is None and rules.method != "occlusion":
+        raise ModelLoadError(
+            "`background` is required: a file of rows, such as background.csv in the model's folder. Or write a number"
+            " for all absent features as `baseline`"
+        )
+    return background.uniform(config, rules.baseline or 0.0)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtimes.tensor.explanations import sampling
-from runtimes.tensor.explanations.estimates import Estimate, Method
+from runtimes.tensor.explanations.estimates import ValueEstimate, ValueMethod
 from runtimes.tensor.explanations.sampling import MAX_EXACT, MAX_FEATURES, Floats, Masks
 
 MAX_ROUNDS: Final = 10
@@ -26,14 +26,14 @@ def least(features: int) -> int:
     return min(coalitions(features), pair) if features <= MAX_EXACT else pair
 
 
-def begin(rows: int, features: int, most: int, seed: int) -> Estimate:
-    """See `Method`."""
+def begin(rows: int, features: int, most: int, seed: int) -> ValueEstimate:
+    """See `ValueMethod`."""
     if features <= MAX_EXACT and coalitions(features) <= most:
         return AllCoalitions(rows, features)
     return Permutations(rows, features, most, seed)
 
 
-PERMUTATIONS: Final = Method("permutation", least, begin, MAX_FEATURES)
+PERMUTATIONS: Final = ValueMethod("permutation", least, begin, MAX_FEATURES)
 
 
 class AllCoalitions:

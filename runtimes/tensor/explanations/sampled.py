@@ -15,8 +15,7 @@ from adapters.tensors import Inference
 from runtimes.tensor import texts
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.deferred_input import is_deferred
-from runtimes.tensor.explanations.asking import Asking, Cost, Inferring, late
-from runtimes.tensor.explanations.estimates import Method
+from runtimes.tensor.explanations.estimates import ValueMethod
 from runtimes.tensor.explanations.explanation import (
     MAX_TARGETS,
     Attributions,
@@ -29,14 +28,16 @@ from runtimes.tensor.explanations.explanation import (
 )
 from runtimes.tensor.explanations.games import Game, Games, Tables
 from runtimes.tensor.explanations.kernel import KERNEL
+from runtimes.tensor.explanations.occlusion import OCCLUSION
 from runtimes.tensor.explanations.permutations import PERMUTATIONS
+from runtimes.tensor.explanations.row_requests import Inferring, RowCost, RowRequests, late
 from runtimes.tensor.explanations.sampling import Masks
-from runtimes.tensor.interfaces import Array, Tensors
+from runtimes.tensor.interfaces import Array, ModelLoadError, Tensors
 from runtimes.tensor.scheduling.intake import Intake
 
 MAX_WAITING: Final = 64
 """Requests that wait for their explanation."""
-METHODS: Final[Mapping[str, Method]] = {method.name: method for method in (PERMUTATIONS, KERNEL)}
+METHODS: Final[Mapping[str, ValueMethod]] = {method.name: method for method in (PERMUTATIONS, KERNEL, OCCLUSION)}
 Numbers = npt.NDArray[np.int64]
 
 
@@ -46,16 +47,22 @@ class SampledExplainer:
     memory_bytes = 0
 
     def __init__(self, config: ModelConfig, output: TensorSpec, scheduler: Inferring, background: Tensors) -> None:
-        """`output` is the one that is explained; `background` has the rows of all inputs that are not optional."""
+        """`output` is the one that is explained; `background` has the rows of all inputs that are not optional. Raises
+        `ModelLoadError`."""
         assert config.explain is not None
         self._config = config
         self._rules = config.explain
         self._output = output
         self._method = method_of(config)
         self.method = self._method.name
-        self._asking = Asking(config, output, scheduler)
+        self._requests = RowRequests(config, output, scheduler)
         self._intake = Intake(config)
         self._games: Games = Tables(config, background)
+        if self._games.features > self._method.most_features:
+            raise ModelLoadError(
+                f"the model has {self._games.features} features, and at most {self._method.most_features} are explained"
+                ": for an image, let `patch` have the lengths of a patch"
+            )
         self._background = background
         self._base: Floats | None = None
         self._turn = asyncio.Lock()
@@ -67,7 +74,7 @@ class SampledExplainer:
         games = await asyncio.to_thread(self._read, inference)
         most = self._planned(games)
         of_output = await self.targets(deadline)
-        check_size(_rows(games), 1 if target is not None else _answered(of_output or 1), self._games.features)
+        check_size(_rows(games), 1 if target is not None else _answered(of_output or 1), self._games.width)
         if self._waiting >= MAX_WAITING:
             raise CapacityError(f"{MAX_WAITING} explanations of the model wait already.")
         self._waiting += 1
@@ -78,7 +85,7 @@ class SampledExplainer:
             raise late() from None
         finally:
             self._waiting -= 1
-        cost = Cost()
+        cost = RowCost()
         try:
             made = [
                 await self._explained(game, most[at], target, seed, deadline, cost) for at, game in enumerate(games)
@@ -132,12 +139,12 @@ class SampledExplainer:
         return [(need + spare - game.alone) // game.each for game, need in zip(games, needs, strict=True)]
 
     async def _explained(
-        self, game: Game, most: int, target: int | None, seed: int, deadline: float, cost: Cost
+        self, game: Game, most: int, target: int | None, seed: int, deadline: float, cost: RowCost
     ) -> Attributions:
-        full = await self._asking.outputs(game.rows, deadline, cost)
+        full = await self._requests.outputs(game.rows, deadline, cost)
         check_rows(full, self._output.name, "row")
         targets = _picks(full, target)
-        check_size(game.count, 1 if targets is not None else full.shape[1], self._games.features)
+        check_size(game.count, 1 if targets is not None else full.shape[1], self._games.width)
         base = await self._bases(game, full, targets, deadline, cost)
         full = _picked(full, targets)
         estimate = self._method.begin(game.count, game.features, most, seed)
@@ -155,7 +162,7 @@ class SampledExplainer:
         made.targets = None if is_number else targets
         return made
 
-    def _finished(self, games: Sequence[Game], made: Sequence[Attributions], cost: Cost) -> Attributions:
+    def _finished(self, games: Sequence[Game], made: Sequence[Attributions], cost: RowCost) -> Attributions:
         """The answer, checked."""
         for one in made:
             if self._method.is_additive:
@@ -166,28 +173,28 @@ class SampledExplainer:
         whole.model_rows, whole.device_seconds = cost.rows, cost.seconds
         return whole
 
-    async def _bases(self, game: Game, full: Floats, targets: Numbers | None, deadline: float, cost: Cost) -> Floats:
+    async def _bases(self, game: Game, full: Floats, targets: Numbers | None, deadline: float, cost: RowCost) -> Floats:
         """The mean output without any feature, by row: [rows, targets]."""
         if game.has_own_bases:
             nothing = np.zeros((game.count, game.features), np.bool_)
             return (await self._means(game, nothing, targets, deadline, cost))[:, 0]
         if self._base is None:
-            first = await self._asking.outputs(self._background, deadline, Cost())
+            first = await self._requests.outputs(self._background, deadline, RowCost())
             check_base(first, self._output.name)
             self._base = first.mean(axis=0)
         return _picked(np.broadcast_to(self._base, full.shape), targets)
 
-    async def _means(self, game: Game, masks: Masks, targets: Numbers | None, deadline: float, cost: Cost) -> Floats:
+    async def _means(self, game: Game, masks: Masks, targets: Numbers | None, deadline: float, cost: RowCost) -> Floats:
         """The mean output of each coalition of each row: [rows, coalitions, targets]."""
         of = np.repeat(np.arange(game.count), len(masks) // game.count)
         behind = game.mixer.count
-        total, size = len(masks) * behind, self._asking.batch(game.rows)
+        total, size = len(masks) * behind, self._requests.batch(game.rows)
         sums: Floats | None = None
         for begin in range(0, total, size):
             end = min(total, begin + size)
             mixed = await asyncio.to_thread(game.mixer.mixed, game.rows, of, masks, begin, end)
             coalitions = np.arange(begin, end) // behind
-            outputs = await self._asking.outputs(mixed, deadline, cost)
+            outputs = await self._requests.outputs(mixed, deadline, cost)
             outputs = _picked(outputs, None if targets is None else targets[of[coalitions]])
             if sums is None:
                 sums = np.zeros((len(masks), outputs.shape[1]))
@@ -198,7 +205,7 @@ class SampledExplainer:
         return means
 
 
-def method_of(config: ModelConfig) -> Method:
+def method_of(config: ModelConfig) -> ValueMethod:
     """The method of a configuration, unless the model explains itself."""
     assert config.explain is not None
     return METHODS.get(config.explain.method, PERMUTATIONS)

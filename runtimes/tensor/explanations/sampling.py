@@ -109,3 +109,10 @@ def places_of(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[dict[str, 
         places[name] = np.arange(at, at + width)
         at += width
     return places, at
+
+
+def patches(dims: Sequence[int], lengths: Sequence[int]) -> npt.NDArray[np.int64]:
+    """The patch of each element of a row of this shape. The last patch along a dimension may be shorter."""
+    counts = [-(-dim // length) for dim, length in zip(dims, lengths, strict=True)]
+    along = np.meshgrid(*(np.arange(dim) // length for dim, length in zip(dims, lengths, strict=True)), indexing="ij")
+    return np.ravel_multi_index([place.ravel() for place in along], counts).astype(np.int64)

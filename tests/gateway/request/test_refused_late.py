@@ -10,7 +10,9 @@ from tests.support.gateways import Rig, config, explain
 
 
 @pytest.mark.parametrize(("device_ms", "rows"), [(0.0, 100), (250.0, 93)])
-async def test_what_was_computed_counts_against_the_limits_and_has_no_price(device_ms: float, rows: int) -> None:
+async def test_a_refusal_after_computing_counts_against_the_limits_and_has_no_price(
+    device_ms: float, rows: int
+) -> None:
     error = CallerError("not finite for row 6")
     error.device_ms = device_ms
     limits: dict[str, Any] = {"rows": "100/min", "device_ms": "1000/min"}

@@ -180,7 +180,7 @@ class Tensors(FakeAdapter):
 
 
 @pytest.mark.parametrize("other", [explain(), ModelQuery(model="chat")], ids=["explanation", "metadata"])
-async def test_what_is_no_prediction_is_not_hedged_and_does_not_delay_its_hedges(other: ModelRequest) -> None:
+async def test_other_requests_are_not_hedged_and_do_not_delay_the_hedges_of_predictions(other: ModelRequest) -> None:
     fakes = [Tensors(Script(latency=0.1)), Tensors(Script(latency=0.1))]
     one = rig(*fakes, hedge={"budget": "100%"})
 

@@ -103,7 +103,8 @@ WARMUPS = st.builds(
                     unique_by=lambda spec: spec.name).map(lambda specs: tuple(sorted(specs, key=lambda s: s.name))),
 )  # fmt: skip
 EXPLAIN = st.none() | st.builds(
-    ExplainRules, st.sampled_from(["auto", "tree", "kernel"]), output=NAMES, budget=st.integers(1, 9),
+    ExplainRules, st.sampled_from(["auto", "kernel", "occlusion"]), output=NAMES, budget=st.integers(1, 9),
+    baseline=st.none() | st.sampled_from([0.0, -0.5]), patch=st.sampled_from([(), (3, 7)]),
     seed=st.integers(0, 9), deadline=st.integers(1, 999).map(lambda eighths: eighths / 8),
 )  # fmt: skip
 TENSORS = st.builds(TensorSpec, NAMES, DATATYPE, DIMS)

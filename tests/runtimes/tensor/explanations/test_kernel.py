@@ -52,9 +52,7 @@ async def test_a_regression_agrees_with_shap_run_alone(tmp_path: Path, features:
 
 @given(st.integers(13, 18), st.integers(0, 400), st.integers(1, 3), st.integers(0, 99))
 @settings(deadline=None, max_examples=25)
-def test_a_sum_of_features_has_its_weights_however_few_coalitions_are_asked_for(
-    features: int, spare: int, rows: int, seed: int
-) -> None:
+def test_a_sum_of_features_has_its_weights_from_few_coalitions(features: int, spare: int, rows: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     parts = random.normal(size=(rows, 2, features))
     estimate = kernel.begin(rows, features, kernel.least(features) + spare, seed)

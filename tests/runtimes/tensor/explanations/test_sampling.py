@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.tensor.explanations import sampling
-from runtimes.tensor.explanations.estimates import Method
+from runtimes.tensor.explanations.estimates import ValueMethod
 from runtimes.tensor.explanations.sampled import METHODS
 from runtimes.tensor.explanations.sampling import Mixer
 
@@ -84,19 +84,19 @@ def test_one_permutation_and_its_reverse_are_exact_if_features_act_in_pairs(draw
     spare=st.integers(0, 3000), seed=st.integers(0, 99),
 )  # fmt: skip
 @settings(deadline=None, max_examples=60)
-def test_an_estimate_asks_for_no_more_coalitions_than_it_may(
-    method: Method, rows: int, features: int, spare: int, seed: int
+def test_an_estimate_requests_no_more_coalitions_than_the_most(
+    method: ValueMethod, rows: int, features: int, spare: int, seed: int
 ) -> None:
     most = method.least(features) + spare
     estimate = method.begin(rows, features, most, seed)
-    random, asked = np.random.default_rng(seed), 0
+    random, requested = np.random.default_rng(seed), 0
     base, full = np.zeros((rows, 2)), np.ones((rows, 2))
     while (masks := estimate.round()) is not None:
         assert masks.shape[1] == features
         assert len(masks) % rows == 0
-        asked += len(masks)
+        requested += len(masks)
         estimate.add(random.normal(size=(rows, len(masks) // rows, 2)), base, full)
-    assert rows * method.least(features) <= asked <= rows * most
+    assert rows * method.least(features) <= requested <= rows * most
     values = estimate.values(base, full)
     assert values.shape == (rows, 2, features)
     if method.is_additive and features:

@@ -28,14 +28,14 @@ class Inferring(Protocol):
 
 
 @dataclass(slots=True)
-class Cost:
+class RowCost:
     """What a request has used."""
 
     rows: int = 0
     seconds: float = 0.0
 
 
-class Asking:
+class RowRequests:
     """One batch of a request is computed at a time, so that callers of the model wait for one batch at most."""
 
     def __init__(self, config: ModelConfig, output: TensorSpec, scheduler: Inferring) -> None:
@@ -48,7 +48,7 @@ class Asking:
         row = sum(array.nbytes // max(1, len(array)) for array in rows.values())
         return max(1, min(self._config.max_batch_size, MAX_BYTES // max(1, row)))
 
-    async def outputs(self, rows: Tensors, deadline: float, cost: Cost) -> Floats:
+    async def outputs(self, rows: Tensors, deadline: float, cost: RowCost) -> Floats:
         """The model's outputs for rows: [rows, numbers]. Adds to `cost`. Raises `InferenceError`."""
         count = len(next(iter(rows.values())))
         parts = []
