@@ -287,8 +287,13 @@ def _explain(config: ModelConfig) -> Iterator[Complaint]:
         yield Complaint(("explain",), "is for models that answer each request once, and without those before it")
     if rules.background and rules.baseline is not None:
         yield Complaint(("explain", "baseline"), "is in place of `background`: write one of them")
-    for name in ("baseline", "patch"):
-        if rules.method in ("tree", "gradients") and getattr(rules, name) not in (None, ()):
+    if rules.mask and rules.features != "words":
+        yield Complaint(("explain", "mask"), "stands for an absent word: write `features: words` too")
+    for name, plain in (("background", ""), ("baseline", None), ("patch", ()), ("features", "elements")):
+        value = getattr(rules, name)
+        if rules.features == "words" and name != "features" and value != plain:
+            yield Complaint(("explain", name), "is for elements, and `features: words` has none")
+        if rules.method in ("tree", "gradients") and name != "background" and value != plain:
             yield Complaint(("explain", name), f"is for mixtures of rows, and `method: {rules.method}` has none")
     names = [spec.name for spec in config.outputs]
     if rules.output and names and rules.output not in names:

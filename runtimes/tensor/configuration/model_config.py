@@ -227,6 +227,10 @@ class ExplainRules:
     """A number that stands for each absent feature, in place of a background."""
     patch: Annotated[tuple[int, ...], At(None, least=1)] = ()
     """The lengths of a patch of the only input, by dimension: a patch is one feature. Empty: each element is one."""
+    features: Annotated[Literal["elements", "words"], At(None)] = "elements"
+    """What has a part: each element of the inputs, or each word of the only input, which is BYTES."""
+    mask: Annotated[str, At(None)] = ""
+    """What stands for an absent word; empty: nothing."""
     output: Annotated[str, At(None)] = ""
     """The output that is explained; empty for the last output of numbers."""
     budget: Annotated[int, At(None, least=1, most=MAX_BATCH)] = 16384

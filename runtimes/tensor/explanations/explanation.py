@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from adapters.errors import BackendError, CallerError
-from adapters.tensors import Inference, Parameter, Tensor, requested_outputs
+from adapters.tensors import Inference, Parameter, Tensor, join_bytes, requested_outputs
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.interfaces import Array
 
 VALUES, BASE, OUTPUT, ERROR, TARGET = "values", "base", "output", "error", "target"
+WORDS, START, END = "words", "start", "end"
 STEPS: Final = 50
 """Points of the line along which gradients are integrated: as many as Captum has by default."""
 TOLERANCE: Final = 1e-3
@@ -25,6 +27,14 @@ MAX_TARGETS: Final = 16
 MAX_VALUES: Final = 4 << 20
 """Values of an answer: 32 MiB."""
 Floats = npt.NDArray[np.float64]
+
+
+class Word(NamedTuple):
+    """A word of a text, and the characters that it begins at and ends before."""
+
+    text: str
+    start: int
+    end: int
 
 
 @dataclass(slots=True)
@@ -48,6 +58,9 @@ class Attributions:
     device_seconds: float = 0.0
     targets: npt.NDArray[np.int64] | None = None
     """The number of the output that is explained, by row, if only one is."""
+
+    words: Sequence[Sequence[Word]] | None = None
+    """The features of each row, if they are words: `values` are 0 after the last one."""
 
     @property
     def error(self) -> Floats:
@@ -148,6 +161,8 @@ def check_selection(inference: Inference, config: ModelConfig, target: int | Non
     if target is not None and targets is not None:
         check_target(target, targets)
     names = [*_names_of_values(config), BASE, OUTPUT, ERROR]
+    if config.explain is not None and config.explain.features == "words":
+        names += [WORDS, START, END]
     if target is not None or not targets or targets > MAX_TARGETS:
         names.append(TARGET)
     requested_outputs(inference, [Tensor(name, "FP64", (), b"") for name in names])
@@ -168,10 +183,13 @@ def tensors_of(explanation: Attributions, config: ModelConfig, target: int | Non
     inputs = [spec for spec in config.inputs if not spec.optional]
     at = 0
     for spec, name in zip(inputs, _names_of_values(config), strict=True):
-        width = prod(spec.dims)
-        part = values[:, :, at : at + width].reshape(*values.shape[:2], *spec.dims)
+        dims = spec.dims if explanation.words is None else values.shape[2:]
+        width = prod(dims)
+        part = values[:, :, at : at + width].reshape(*values.shape[:2], *dims)
         at += width
         tensors.append(_tensor(name, part[:, 0] if is_single else part))
+    if explanation.words is not None:
+        tensors += _of_words(explanation.words, values.shape[2])
     for name, array in ((BASE, base), (OUTPUT, output)):
         tensors.append(_tensor(name, array[:, 0] if is_single else array))
     tensors.append(_tensor(ERROR, explanation.error))
@@ -180,6 +198,21 @@ def tensors_of(explanation: Attributions, config: ModelConfig, target: int | Non
     if explanation.targets is not None:
         tensors.append(Tensor(TARGET, "INT64", explanation.targets.shape, explanation.targets.astype("<i8").tobytes()))
     return tensors
+
+
+def _of_words(rows: Sequence[Sequence[Word]], width: int) -> list[Tensor]:
+    """The words of each row and their places; empty words at the end of a text fill its row."""
+    ends = [row[-1].end if row else 0 for row in rows]
+    padded = [[*row, *[Word("", end, end)] * (width - len(row))] for row, end in zip(rows, ends, strict=True)]
+    shape = (len(rows), width)
+    texts = join_bytes([word.text.encode() for row in padded for word in row])
+    places = np.array([word[1:] for row in padded for word in row], "<i8").reshape(-1, 2)
+    start, end = (np.ascontiguousarray(places[:, at]).tobytes() for at in (0, 1))
+    return [
+        Tensor(WORDS, "BYTES", shape, texts),
+        Tensor(START, "INT64", shape, start),
+        Tensor(END, "INT64", shape, end),
+    ]
 
 
 def _names_of_values(config: ModelConfig) -> list[str]:

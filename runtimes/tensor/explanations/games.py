@@ -39,6 +39,8 @@ class Game:
     mixer: Mixing
     has_own_bases: bool
     """Whether each row has a base of its own, which is computed for it alone."""
+    width: int
+    """The values of a row in the answer, for one number of the output."""
 
     @property
     def alone(self) -> int:
@@ -55,9 +57,7 @@ class Games(Protocol):
     """The features of a model."""
 
     features: int
-    """The features of a row."""
-    width: int
-    """The values of a row in an answer, for one number of the output."""
+    """The features of a row; 0 if rows differ."""
 
     def of(self, rows: Tensors) -> Sequence[Game]:
         """The games of a request. Raises `CallerError`."""
@@ -75,7 +75,7 @@ class Tables:
         """`background` has the rows of all inputs that are not optional. Raises `ModelLoadError`."""
         assert config.explain is not None
         shapes = [(name, rows.shape[1:]) for name, rows in background.items()]
-        places, self.width = sampling.places_of(shapes)
+        places, self._width = sampling.places_of(shapes)
         if patch := config.explain.patch:
             if len(shapes) != 1 or len(shapes[0][1]) != len(patch):
                 raise ModelLoadError(f"`patch` has {len(patch)} lengths: it needs one input of as many dimensions")
@@ -88,11 +88,11 @@ class Tables:
     def of(self, rows: Tensors) -> Sequence[Game]:
         """See `Games`. Optional inputs have no background, so each row's base has the row's values."""
         has_own_bases = any(name not in self.mixer.background for name in rows)
-        return [Game(rows, len(next(iter(rows.values()))), self.features, self.mixer, has_own_bases)]
+        return [Game(rows, len(next(iter(rows.values()))), self.features, self.mixer, has_own_bases, self._width)]
 
     def finished(self, games: Sequence[Game], made: Sequence[Attributions]) -> Attributions:
         """See `Games`."""
         (whole,) = made
-        if self.features < self.width:
+        if self.features < self._width:
             whole.values = (whole.values / self._sizes)[:, :, self._places]
         return whole

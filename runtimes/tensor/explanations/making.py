@@ -36,7 +36,7 @@ async def make(
             raise ModelLoadError("only models with batches are explained: set `max_batch_size`")
         method = config.explain.method
         own = "tree" if config.backend in _OF_TREES else "gradients" if config.backend == "torch" else ""
-        mixes = bool(config.explain.patch) or config.explain.baseline is not None
+        mixes = config.explain.patch or config.explain.baseline is not None or config.explain.features == "words"
         if method in ("tree", "gradients") or (method == "auto" and own and not mixes):
             try:
                 if method not in ("auto", own):
@@ -86,6 +86,8 @@ def _background(config: ModelConfig, model_folder: Path) -> dict[str, Array]:
     """The rows that stand for absent features. Raises `ModelLoadError`. Blocks for the disk."""
     assert config.explain is not None
     rules = config.explain
+    if rules.features == "words":
+        return {}
     if rules.background:
         return background.read(model_folder / rules.background, config)
     if rules.baseline is None and rules.method != "occlusion":

@@ -32,6 +32,7 @@ from runtimes.tensor.explanations.occlusion import OCCLUSION
 from runtimes.tensor.explanations.permutations import PERMUTATIONS
 from runtimes.tensor.explanations.row_requests import Inferring, RowCost, RowRequests, late
 from runtimes.tensor.explanations.sampling import Masks
+from runtimes.tensor.explanations.words import WordGames
 from runtimes.tensor.interfaces import Array, ModelLoadError, Tensors
 from runtimes.tensor.scheduling.intake import Intake
 
@@ -57,7 +58,11 @@ class SampledExplainer:
         self.method = self._method.name
         self._requests = RowRequests(config, output, scheduler)
         self._intake = Intake(config)
-        self._games: Games = Tables(config, background)
+        self._games: Games = (
+            WordGames(config, self._method.most_features)
+            if self._rules.features == "words"
+            else Tables(config, background)
+        )
         if self._games.features > self._method.most_features:
             raise ModelLoadError(
                 f"the model has {self._games.features} features, and at most {self._method.most_features} are explained"
@@ -74,7 +79,7 @@ class SampledExplainer:
         games = await asyncio.to_thread(self._read, inference)
         most = self._planned(games)
         of_output = await self.targets(deadline)
-        check_size(_rows(games), 1 if target is not None else _answered(of_output or 1), self._games.width)
+        check_size(_rows(games), 1 if target is not None else _answered(of_output or 1), _width(games))
         if self._waiting >= MAX_WAITING:
             raise CapacityError(f"{MAX_WAITING} explanations of the model wait already.")
         self._waiting += 1
@@ -144,7 +149,7 @@ class SampledExplainer:
         full = await self._requests.outputs(game.rows, deadline, cost)
         check_rows(full, self._output.name, "row")
         targets = _picks(full, target)
-        check_size(game.count, 1 if targets is not None else full.shape[1], self._games.width)
+        check_size(game.count, 1 if targets is not None else full.shape[1], game.width)
         base = await self._bases(game, full, targets, deadline, cost)
         full = _picked(full, targets)
         estimate = self._method.begin(game.count, game.features, most, seed)
@@ -209,6 +214,10 @@ def method_of(config: ModelConfig) -> ValueMethod:
     """The method of a configuration, unless the model explains itself."""
     assert config.explain is not None
     return METHODS.get(config.explain.method, PERMUTATIONS)
+
+
+def _width(games: Sequence[Game]) -> int:
+    return max((game.width for game in games), default=0)
 
 
 def _rows(games: Sequence[Game]) -> int:

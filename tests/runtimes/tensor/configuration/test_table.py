@@ -104,6 +104,7 @@ WARMUPS = st.builds(
 )  # fmt: skip
 EXPLAIN = st.none() | st.builds(
     ExplainRules, st.sampled_from(["auto", "kernel", "occlusion"]), output=NAMES, budget=st.integers(1, 9),
+    features=st.sampled_from(["elements", "words"]), mask=st.sampled_from(["", "[MASK]"]),
     baseline=st.none() | st.sampled_from([0.0, -0.5]), patch=st.sampled_from([(), (3, 7)]),
     seed=st.integers(0, 9), deadline=st.integers(1, 999).map(lambda eighths: eighths / 8),
 )  # fmt: skip
