@@ -10,6 +10,7 @@ ensembles/         models whose requests pass through other models
 instances/         copies of a model on threads and in processes
 backends/          one module for each framework
 triton_api/        Triton's Python API, in the process of such a model
+huggingface/       pipelines of Hugging Face, in the process of such a model
 torchserve_api/    what handlers of TorchServe import, in the process of such a model
 models/            the repository, and the versions of models in service
 schedulers.py      the scheduler that a configuration selects

@@ -35,7 +35,8 @@ class Model(Protocol):
     def infer(self, inputs: Tensors) -> Any:
         """All outputs of one batch, by name; a decoupled model gives an iterator of them. May raise anything.
 
-        Outputs beside a mapping from each failed row to its error: those rows fail alone. Inputs belong to the model
+        Outputs beside a mapping from each failed row to its error: those rows fail alone, and an `InvalidRow` is
+        reported as the caller's mistake. Inputs belong to the model
         until it has answered, and have the shape that the model itself has (`TensorSpec.reshape`).
         """
         ...
@@ -188,6 +189,12 @@ class RowsFailed(ModelFailed):
         super().__init__(next(iter(errors.values()), ""))
         self.outputs = outputs
         self.errors = errors
+
+
+class InvalidRow(str):
+    """The error of a row that is the caller's mistake, such as a damaged picture. Any other error is the model's."""
+
+    __slots__ = ()
 
 
 class InstanceLost(Exception):

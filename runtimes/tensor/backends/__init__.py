@@ -8,6 +8,7 @@ torch.py           PyTorch: TorchScript, torch.export, and weights with a module
 openvino.py        OpenVINO; openvino_shapes.py: shapes and layouts that are set before a model is compiled
 tensorflow.py      TensorFlow's SavedModels; tensorflow_warmup.py: the requests that warm them up
 torchserve.py      archives of TorchServe: handlers of requests
+transformers.py    pipelines of Hugging Face
 python.py          models written in Python
 function.py        functions of the gateway's pipelines, as such models
 tabular.py         the common part of the four below; trees.py: the parameters of forests

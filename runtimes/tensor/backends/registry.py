@@ -34,6 +34,7 @@ _BACKENDS: Final[dict[str, _Entry]] = {
     "xgboost": _Entry("xgboost", ("numpy", "xgboost", "scipy"), in_thread=True),
     "torchserve": _Entry("tensor", ("numpy",), in_thread=False),
     "lightgbm": _Entry("lightgbm", ("numpy", "lightgbm", "scipy"), in_thread=True),
+    "transformers": _Entry("transformers", ("numpy", "torch", "transformers", "PIL"), in_thread=False),
     "catboost": _Entry("catboost", ("numpy", "catboost"), in_thread=True),
 }
 _ALIASES: Final = {

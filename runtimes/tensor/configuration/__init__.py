@@ -8,7 +8,9 @@ message.py         Triton's message, read and written by the table, and its fiel
 triton.py          names of backends, and the parts of Triton's message that no row has
 pbtxt.py           the text of a `config.pbtxt`, with the line of each part
 model_yaml.py      a `model.yaml`, by the table, and its fields in a `config.pbtxt`
-foreign.py         folders of MLflow and MLServer; bentoml_store.py, bentoml_modules.py: those of BentoML
+foreign.py         folders of MLflow, MLServer and KServe; foreign_files.py: how their files are read
+bentoml_store.py   those of BentoML; bentoml_modules.py: its modules
+hugging_face.py    folders of Hugging Face; foreign_pipelines.py: such models in folders of MLflow and MLServer
 model_lists.py     repositories with a list of models: tfserving_list.py, ovms_list.py,
                    torchserve_store.py; listed.py: what they share
 reading.py         a model's folder, with the files that its configuration names

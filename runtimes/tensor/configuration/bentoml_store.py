@@ -17,7 +17,7 @@ import yaml
 
 from config.problem import ConfigError
 from runtimes.tensor.configuration.bentoml_modules import config_of
-from runtimes.tensor.configuration.foreign import mapping
+from runtimes.tensor.configuration.foreign_files import mapping
 from runtimes.tensor.configuration.listed import ListedFolder, ListError, is_number, numbered
 from runtimes.tensor.configuration.model_config import ModelConfig, VersionPolicy
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from config.problem import ConfigError, Problem
+from runtimes.tensor.configuration import foreign_pipelines, hugging_face
+from runtimes.tensor.configuration.foreign_files import local, mapping, part, refused, text, whole
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec, VersionPolicy
 
 MLFLOW: Final = "MLmodel"
@@ -25,7 +25,6 @@ MLSERVER: Final = "model-settings.json"
 MARKERS: Final = (MLFLOW, MLSERVER)
 MODEL_SUFFIXES: Final = (".joblib", ".pkl", ".pickle", ".bst", ".ubj", ".cbm", ".onnx", ".pmml")
 """Files that are a model on their own, in the model's folder itself."""
-MAX_BYTES: Final = 1 << 20
 _COLUMNS: Final = {
     "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
     "binary": "BYTES",
@@ -44,6 +43,7 @@ _RUNTIMES: Final = {
     "mlserver_catboost.CatboostModel": "catboost",
     "mlserver_onnx.OnnxModel": "onnx",
     "mlserver_mlflow.MLflowRuntime": MLFLOW,
+    "mlserver_huggingface.HuggingFaceRuntime": hugging_face.BACKEND,
 }
 """Backends by MLServer's implementations."""
 _OF_RUNTIME: Final = frozenset({"name", "implementation", "parameters", "inputs", "outputs", "versions", "platform"})
@@ -73,6 +73,8 @@ def described(config: ModelConfig, version_folders: Sequence[Path]) -> Described
         for marker in MARKERS:
             if (place / marker).is_file():
                 return _described(place / marker, config)
+        if not config.default_model_filename and hugging_face.is_folder(place):
+            return Described(replace(config, backend=hugging_face.BACKEND))
     return Described(config)
 
 
@@ -80,7 +82,7 @@ def _described(path: Path, config: ModelConfig) -> Described:
     try:
         made = _of_mlserver(path, config.name) if path.name == MLSERVER else Described(mlflow_config(path, config.name))
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise _refused(path, "is malformed") from None
+        raise refused(path, "is malformed") from None
     return made._replace(config=over(made.config, config))
 
 
@@ -92,7 +94,7 @@ def mlflow_config(path: Path, name: str, below: str = "") -> ModelConfig:
     try:
         return _of_mlflow(path, below, name)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise _refused(path, "is malformed") from None
+        raise refused(path, "is malformed") from None
 
 
 def over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
@@ -125,14 +127,14 @@ def kserve_file(folder: Path) -> tuple[str, str]:
             names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
         files = {name: backend for name in names if (backend := _kserve_backend(folder / name))}
     except OSError as error:
-        raise _refused(folder, f"cannot be read: {error.strerror}") from None
+        raise refused(folder, f"cannot be read: {error.strerror}") from None
     if not files:
         return "", ""
     if len(files) > 1:
-        raise _refused(folder, f"has {', '.join(files)}: keep one of them, or name it in the configuration")
+        raise refused(folder, f"has {', '.join(files)}: keep one of them, or name it in the configuration")
     ((name, backend),) = files.items()
     if backend == "pmml":
-        raise _refused(folder / name, "is PMML, which is not served here: export the model as ONNX")
+        raise refused(folder / name, "is PMML, which is not served here: export the model as ONNX")
     return name, backend
 
 
@@ -153,12 +155,12 @@ def _kserve_backend(path: Path) -> str:
 def _of_mlflow(path: Path, below: str, name: str) -> ModelConfig:
     """The configuration of an `MLmodel` file. `below` is its folder, from the folder of the version."""
     written = mapping(path, yaml.safe_load)
-    flavors = _part(path, written, "flavors")
+    flavors = part(path, written, "flavors")
     for flavor, read in _FLAVORS.items():
         if isinstance(fields := flavors.get(flavor), Mapping):
             config = read(path, fields, ModelConfig(name, ""))
-            file = f"{below}{_local(path, config.default_model_filename)}"
-            signature = _part(path, written, "signature")
+            file = f"{below}{local(path, config.default_model_filename)}"
+            signature = part(path, written, "signature")
             inputs = tuple(_specs(path, signature.get("inputs"), "input"))
             outputs = tuple(_specs(path, signature.get("outputs"), "predict"))
             is_table = config.backend in _ROWS  # the tensors of the others are in their files
@@ -168,50 +170,49 @@ def _of_mlflow(path: Path, below: str, name: str) -> ModelConfig:
                 inputs=inputs if is_table else (),
                 outputs=outputs if is_table and inputs and len(outputs) == 1 else (),
             )
-    raise _refused(
-        path, f"flavors {', '.join(map(str, flavors))} are not served here: these are: {', '.join(_FLAVORS)}"
-    )
+    raise refused(path, f"flavors {', '.join(map(str, flavors))} are not served here: these are: {', '.join(_FLAVORS)}")
 
 
 def _sklearn(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
-    return replace(config, backend="sklearn", default_model_filename=_text(path, fields, "pickled_model", "model.pkl"))
+    return replace(config, backend="sklearn", default_model_filename=text(path, fields, "pickled_model", "model.pkl"))
 
 
 def _xgboost(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
-    kind = _text(path, fields, "model_class", "")
+    kind = text(path, fields, "model_class", "")
     parameters = {"output_class": "true"} if kind.endswith("Classifier") else {}
-    file = _text(path, fields, "data", "model.xgb")
+    file = text(path, fields, "data", "model.xgb")
     return replace(config, backend="xgboost", default_model_filename=file, parameters=parameters)
 
 
 def _lightgbm(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
     """A Booster is text; a model with scikit-learn's methods is a pickle."""
-    file = _text(path, fields, "data", "model.lgb")
+    file = text(path, fields, "data", "model.lgb")
     backend = "sklearn" if file.endswith(".pkl") else "lightgbm"
     return replace(config, backend=backend, default_model_filename=file)
 
 
 def _catboost(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
     """MLflow writes CatBoost's other formats too, of which only these are read."""
-    if (form := _text(path, fields, "save_format", "cbm")) not in ("cbm", "json"):
-        raise _refused(path, f"its `save_format` is {form}: save the model as cbm")
-    return replace(config, backend="catboost", default_model_filename=_text(path, fields, "data", "model.cb"))
+    if (form := text(path, fields, "save_format", "cbm")) not in ("cbm", "json"):
+        raise refused(path, f"its `save_format` is {form}: save the model as cbm")
+    return replace(config, backend="catboost", default_model_filename=text(path, fields, "data", "model.cb"))
 
 
 def _onnx(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
-    return replace(config, backend="onnx", default_model_filename=_text(path, fields, "data", "model.onnx"))
+    return replace(config, backend="onnx", default_model_filename=text(path, fields, "data", "model.onnx"))
 
 
 def _tensorflow(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
     folder = fields.get("saved_model_dir")
     if not isinstance(folder, str):
-        raise _refused(path, "the flavor tensorflow has no `saved_model_dir`: export the model as a SavedModel")
-    signature = _text(path, fields, "signature_def_key", "")
+        raise refused(path, "the flavor tensorflow has no `saved_model_dir`: export the model as a SavedModel")
+    signature = text(path, fields, "signature_def_key", "")
     parameters = {"signature": signature} if signature else {}
     return replace(config, backend="tensorflow", default_model_filename=folder, parameters=parameters)
 
 
 _FLAVORS: Final = {
+    "transformers": foreign_pipelines.of_mlflow,
     "onnx": _onnx,
     "xgboost": _xgboost,
     "lightgbm": _lightgbm,
@@ -221,25 +222,25 @@ _FLAVORS: Final = {
 }
 
 
-def _specs(path: Path, text: object, name: str) -> Iterator[TensorSpec]:
+def _specs(path: Path, written: object, name: str) -> Iterator[TensorSpec]:
     """The tensors of one side of a signature: columns by name, or tensors. None if columns have no names."""
-    if text is None:
+    if written is None:
         return
     try:
-        fields = json.loads(str(text))
+        fields = json.loads(str(written))
     except ValueError:
-        raise _refused(path, "its signature is not valid JSON") from None
+        raise refused(path, "its signature is not valid JSON") from None
     columns = fields if isinstance(fields, list) else []
     for column in columns:
         if not isinstance(column, dict):
-            raise _refused(path, "its signature has a column that is no object")
-        kind, named = column.get("type"), _text(path, column, "name", "")
+            raise refused(path, "its signature has a column that is no object")
+        kind, named = column.get("type"), text(path, column, "name", "")
         if kind == "tensor":
             yield _tensor(path, column, named or name)
         elif not named and name == "input":
             return  # a row of features
         elif kind not in _COLUMNS:
-            raise _refused(path, f"column `{named}` is a {kind}, which the protocol has no datatype for")
+            raise refused(path, f"column `{named}` is a {kind}, which the protocol has no datatype for")
         else:
             yield TensorSpec(named or name, _COLUMNS[kind], (1,))
 
@@ -248,10 +249,10 @@ def _tensor(path: Path, column: Mapping[str, Any], name: str) -> TensorSpec:
     spec = column.get("tensor-spec")
     shape = spec.get("shape") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(shape, list) or not shape or set(map(type, shape)) != {int}:
-        raise _refused(path, f"tensor `{name}` of its signature has no shape")
-    datatype = _TENSORS.get(_text(path, spec, "dtype", ""))
+        raise refused(path, f"tensor `{name}` of its signature has no shape")
+    datatype = _TENSORS.get(text(path, spec, "dtype", ""))
     if datatype is None:
-        raise _refused(path, f"tensor `{name}` is of an unknown dtype")
+        raise refused(path, f"tensor `{name}` is of an unknown dtype")
     if len(shape) == 1:  # one number a row
         return TensorSpec(name, datatype, (1,), reshape=())
     return TensorSpec(name, datatype, tuple(shape[1:]))
@@ -263,25 +264,32 @@ def _tensor(path: Path, column: Mapping[str, Any], name: str) -> TensorSpec:
 def _of_mlserver(path: Path, name: str) -> Described:
     written = mapping(path, json.loads)
     if (own := written.get("name")) not in (None, "", name):
-        raise _refused(path, f"its name is {own}, and its folder's is {name}: give the folder the model's name")
-    implementation = _text(path, written, "implementation", "")
+        raise refused(path, f"its name is {own}, and its folder's is {name}: give the folder the model's name")
+    implementation = text(path, written, "implementation", "")
     backend = _RUNTIMES.get(implementation)
     if backend is None:
         served = ", ".join(_RUNTIMES)
-        raise _refused(path, f"implementation `{implementation}` is not served here: these are: {served}")
-    parameters = _part(path, written, "parameters")
-    file = _local(path, _text(path, parameters, "uri", ""))
+        raise refused(path, f"implementation `{implementation}` is not served here: these are: {served}")
+    parameters = part(path, written, "parameters")
+    file = local(path, text(path, parameters, "uri", ""))
     unused = [key for key in parameters if key != "uri"]
+    if backend == hugging_face.BACKEND:
+        config, unused = foreign_pipelines.of_mlserver(path, parameters, ModelConfig(name, backend), file)
     unused += [key for key in written if key not in _OF_RUNTIME and not key.startswith("max_batch_")]
     if backend == MLFLOW:
         config = _of_mlflow(path.parent / file / MLFLOW, f"{file}/" if file else "", name)
-    else:
+    elif backend != hugging_face.BACKEND:
         config = ModelConfig(name, backend, default_model_filename=file)
         if backend == "xgboost":
             config = replace(config, parameters={"output_class": "auto"})
         if backend in _ROWS:
             config = replace(config, inputs=tuple(_input(path, one) for one in written.get("inputs") or ()))
-    config = replace(config, max_batch_size=_whole(path, written, "max_batch_size"))
+    return _batched(path, written, config, unused)
+
+
+def _batched(path: Path, written: Mapping[str, Any], config: ModelConfig, unused: Sequence[str]) -> Described:
+    """The configuration with the batches of MLServer."""
+    config = replace(config, max_batch_size=whole(path, written, "max_batch_size"))
     delay = written.get("max_batch_time")
     if isinstance(delay, int | float) and delay > 0 and config.max_batch_size > 1:
         config = replace(config, dynamic_batching=DynamicBatching(max_queue_delay=float(delay)))
@@ -292,64 +300,6 @@ def _input(path: Path, fields: object) -> TensorSpec:
     """An input of rows. The first dimension that MLServer writes is the batch."""
     shape = fields.get("shape") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or not isinstance(shape, list) or not all(isinstance(one, int) for one in shape):
-        raise _refused(path, "an input has no shape")
+        raise refused(path, "an input has no shape")
     dims = tuple(one if one > 0 else -1 for one in shape[1:]) or (-1,)
-    return TensorSpec(_text(path, fields, "name", "input"), _text(path, fields, "datatype", "FP64"), dims)
-
-
-def _local(path: Path, uri: str) -> str:
-    """The path of a file from the model's folder. Empty for the usual file."""
-    if "://" in uri:
-        raise _refused(path, f"its file is at {uri.partition('://')[0]}://…: put it beside {path.name}")
-    file = posixpath.normpath(uri) if uri else "."
-    if file.startswith(("/", "../")) or file == ".." or "\0" in file:
-        raise _refused(path, f"{uri[:100]!r} must lie in the model's own folder")
-    return "" if file == "." else file
-
-
-def _whole(path: Path, fields: Mapping[str, Any], name: str) -> int:
-    value = fields.get(name) or 0
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _refused(path, f"`{name}` is not a whole number")
-    return value
-
-
-# ── files ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def mapping(path: Path, parse: Any) -> Mapping[str, Any]:
-    """The object in a file. Blocks for the disk. Raises ConfigError."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise _refused(path, f"is larger than {MAX_BYTES >> 20} MiB")
-        value = parse(content)
-    except OSError as error:
-        raise _refused(path, f"cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError, yaml.YAMLError):
-        raise _refused(path, "is neither YAML nor JSON, or not UTF-8") from None
-    if not isinstance(value, dict):
-        raise _refused(path, "must be an object")
-    return value
-
-
-def _part(path: Path, fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = fields.get(name) or {}
-    if not isinstance(part, dict):
-        raise _refused(path, f"`{name}` must be an object")
-    return part
-
-
-def _text(path: Path, fields: Mapping[str, Any], name: str, default: str) -> str:
-    """Raises ConfigError for a value of another kind: an alias of YAML may be of any size as text."""
-    value = fields.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, str):
-        raise _refused(path, f"`{name}` must be text")
-    return value
-
-
-def _refused(path: Path, reason: str) -> ConfigError:
-    return ConfigError([Problem(str(path), None, "", reason)])
+    return TensorSpec(text(path, fields, "name", "input"), text(path, fields, "datatype", "FP64"), dims)

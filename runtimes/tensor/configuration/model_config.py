@@ -328,6 +328,10 @@ class ModelConfig:
     explains: Annotated[tuple[TensorSpec, ...], At(pbtxt=None, yaml=None)] = field(default=(), compare=False)
     """Of a copy that explains answers: the outputs of the model itself. Its own are those of `explanations.exact`."""
 
+    counted: Annotated[Mapping[str, str], At(pbtxt=None, yaml=None)] = field(default_factory=dict, compare=False)
+    """By output whose rows have different lengths: the output with their lengths. An answer is cut to the longest of
+    its own rows."""
+
     def input(self, name: str) -> TensorSpec | None:
         return next((spec for spec in self.inputs if spec.name == name), None)
 

@@ -200,8 +200,7 @@ def _infer(channel: ProcessChannel, runner: Runner, packet: frames.Packet) -> No
     try:
         outputs = runner.infer(_inputs(packet), packet.number, packet.outputs)
     except RowsFailed as some:
-        errors = {row: str(error).encode(errors="replace").decode() for row, error in some.errors.items()}
-        channel.blob(frames.ROW_ERRORS, msgspec.msgpack.encode(errors))
+        channel.blob(frames.ROW_ERRORS, frames.encoded_errors(some.errors))
         outputs = some.outputs
     channel.tensors(frames.OUTPUTS, 0, outputs)
 

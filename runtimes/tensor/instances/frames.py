@@ -15,7 +15,7 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtimes.tensor.deferred_input import composed, is_deferred
-from runtimes.tensor.interfaces import Array, Tensors
+from runtimes.tensor.interfaces import Array, InvalidRow, Tensors
 from runtimes.tensor.texts import Texts, as_array, is_texts
 from runtimes.tensor.texts import packed as packed_texts
 
@@ -234,6 +234,28 @@ def _packed(array: Array) -> Texts:
 def blob_frame(kind: int, number: int, blob: bytes) -> Frame:
     """Plain bytes."""
     return Frame(kind, number, b"", [blob], len(blob))
+
+
+class _RowErrors(NamedTuple):
+    model: dict[int, str]
+    caller: dict[int, str]
+
+
+_decode_errors = msgspec.msgpack.Decoder(_RowErrors).decode
+
+
+def encoded_errors(errors: Mapping[int, str]) -> bytes:
+    """The errors of rows, for a packet of ROW_ERRORS."""
+    parts = _RowErrors({}, {})
+    for row, error in errors.items():
+        parts[isinstance(error, InvalidRow)][row] = error.encode(errors="replace").decode()
+    return msgspec.msgpack.encode(parts)
+
+
+def decoded_errors(payload: memoryview) -> dict[int, str]:
+    """The errors of rows, of a packet of ROW_ERRORS."""
+    parts = _decode_errors(payload)
+    return {**parts.model, **{row: InvalidRow(error) for row, error in parts.caller.items()}}
 
 
 def signal(kind: int, number: int) -> bytes:

@@ -19,7 +19,6 @@ from runtimes.tensor.interfaces import Batch, Device, LoadReport, ModelFailed, M
 ELSEWHERE: Final = 4 * 1024 * 1024
 """Bytes that are copied on a thread, so that the loop does not wait for them."""
 _decode_report = msgspec.msgpack.Decoder(LoadReport).decode
-_decode_errors = msgspec.msgpack.Decoder(dict[int, str]).decode
 
 
 class ProcessWorker:
@@ -149,7 +148,7 @@ class ProcessWorker:
             else:
                 self._outputs(frames.owned(packet, self._child.outputs))
         elif packet.kind == frames.ROW_ERRORS:
-            self._row_errors = _decode_errors(packet.payload)
+            self._row_errors = frames.decoded_errors(packet.payload)
         elif packet.kind == frames.FAILED:
             self._listener.answered(ModelFailed(str(packet.payload, "utf-8", "replace")))
         elif packet.kind == frames.STREAMED:

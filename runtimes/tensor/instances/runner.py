@@ -12,7 +12,7 @@ import numpy as np
 from runtimes.tensor import texts
 from runtimes.tensor.configuration.model_config import Dims, ModelConfig
 from runtimes.tensor.datatypes import DTYPES, datatype_of
-from runtimes.tensor.interfaces import Array, Batch, Model, ModelFailed, RowsFailed, Tensors
+from runtimes.tensor.interfaces import Array, Batch, InvalidRow, Model, ModelFailed, RowsFailed, Tensors
 
 
 class Outputs:
@@ -250,5 +250,6 @@ def _row_errors(errors: Any, rows: int) -> dict[int, str]:
     for row, error in errors.items():
         if not isinstance(row, int | np.integer) or not 0 <= row < rows:
             raise ModelFailed(f"the model returned an error for row {row!r} of a batch of {rows}"[:MAX_MESSAGE])
-        failed[int(row)] = str(error)[:MAX_MESSAGE] or type(error).__name__
+        message = str(error)[:MAX_MESSAGE] or type(error).__name__
+        failed[int(row)] = InvalidRow(message) if isinstance(error, InvalidRow) else message
     return failed

@@ -19,7 +19,7 @@ from typing import Any, Final
 import yaml
 
 from config.problem import ConfigError
-from runtimes.tensor.configuration import foreign
+from runtimes.tensor.configuration import foreign, foreign_files
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.repository import ModelFolder, files
 
@@ -30,6 +30,7 @@ MAX_TEXT: Final = 64 << 10
 _DISTRIBUTIONS: Final = {
     "onnx": "onnxruntime", "torch": "torch", "openvino": "openvino", "tensorflow": "tensorflow",
     "sklearn": "scikit-learn", "xgboost": "xgboost", "lightgbm": "lightgbm", "catboost": "catboost",
+    "transformers": "transformers",
 }  # fmt: skip
 _OF_MLFLOW: Final = ("run_id", "model_id", "model_uuid", "artifact_path", "mlflow_version", "utc_time_created")
 MAX_ENTRIES: Final = 64
@@ -98,7 +99,7 @@ def _of_mlflow(folder: Path) -> dict[str, str]:
     path = folder / foreign.MLFLOW
     if not path.is_file():
         return {}
-    written = foreign.mapping(path, yaml.safe_load)
+    written = foreign_files.mapping(path, yaml.safe_load)
     texts = {name: text for name in _OF_MLFLOW if (text := _plain(written.get(name)))}
     for fields in islice(_mappings(written.get("flavors")), MAX_ENTRIES):
         texts |= {name: text for name, text in _plain_fields(fields).items() if name.endswith("_version")}
@@ -133,5 +134,5 @@ def _parsed(text: str) -> object:
 def _statistics(*folders: Path) -> dict[str, str]:
     for folder in folders:
         if (path := folder / STATISTICS).is_file():
-            return {"statistics": json.dumps(foreign.mapping(path, json.loads))}
+            return {"statistics": json.dumps(foreign_files.mapping(path, json.loads))}
     return {}

@@ -18,7 +18,16 @@ import numpy as np
 
 from adapters.tensors import ITEM_SIZE
 from runtimes.tensor.configuration.model_config import Dims, ModelConfig, TensorSpec
-from runtimes.tensor.interfaces import Array, Instance, InstanceLost, ModelFailed, ModelLoadError, Tensors
+from runtimes.tensor.interfaces import (
+    Array,
+    Instance,
+    InstanceLost,
+    InvalidRow,
+    ModelFailed,
+    ModelLoadError,
+    RowsFailed,
+    Tensors,
+)
 from runtimes.tensor.models.warmup import random_array, run
 
 LENGTHS: Final = (8, 2, 32, 224)
@@ -69,6 +78,10 @@ async def check_answers(config: ModelConfig, instance: Instance) -> None:
     while (inputs := await asyncio.to_thread(next, tries, None)) is not None:
         try:
             await run(config, instance, [inputs])
+        except RowsFailed as error:
+            if all(isinstance(one, InvalidRow) for one in error.errors.values()):
+                return  # made-up data need not be a picture
+            failure = failure or error
         except ModelFailed as error:
             failure = failure or error
         except InstanceLost as error:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from runtimes.tensor.configuration import bentoml_store
+from runtimes.tensor.configuration import bentoml_store, hugging_face
 from runtimes.tensor.configuration.foreign import MARKERS, MODEL_SUFFIXES
 from runtimes.tensor.configuration.listed import FolderList, ListedFolder, ListError
 from runtimes.tensor.configuration.model_lists import list_of
@@ -243,6 +243,8 @@ def _is_model(root: Root) -> bool:
         return False
     if (root.path / bentoml_store.LATEST).is_file():
         return bentoml_store.has_versions(root.path)
+    if hugging_face.is_folder(root.path):
+        return True
     with os.scandir(root.path) as entries:
         return any(
             bool(_VERSION.fullmatch(entry.name))
@@ -303,7 +305,8 @@ def _model(path: Path, listed: ListedFolder | None, name: str, root: Root | None
                     versions[int(entry.name)] = path / entry.name
                 elif _is_ours(entry.name):
                     beside.append(path / entry.name)
-    if not versions and any(one.name in MARKERS or one.suffix in MODEL_SUFFIXES for one in beside):
+    is_model = any(one.name in MARKERS or one.suffix in MODEL_SUFFIXES for one in beside)
+    if not versions and (is_model or hugging_face.is_folder(path)):
         versions, beside = {1: path}, []
     ensemble = _is_ensemble(beside)
     stamps = {

@@ -18,7 +18,15 @@ from runtimes.tensor.off_loop import LARGE
 from runtimes.tensor.scheduling.batch_inputs import BatchInputs
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
 from runtimes.tensor.scheduling.outlet import ResponseOutlet, UnfinishedTensor, outputs_of, pieces_of
-from runtimes.tensor.scheduling.pending import Execution, Pending, PreparedRequest, Recorder, for_caller, unreadable
+from runtimes.tensor.scheduling.pending import (
+    Execution,
+    Pending,
+    PreparedRequest,
+    Recorder,
+    for_caller,
+    for_row,
+    unreadable,
+)
 from runtimes.tensor.scheduling.responses import Delivery, OrderedDelivery, Responses
 
 
@@ -217,7 +225,7 @@ class Batcher(Dispatcher):
             message = next((errors[at] for at in rows if at in errors), None) if errors else None
             row += member.rows
             if message is not None:
-                self._delivery.fail(member, BackendError(message, code="model_failed"))
+                self._delivery.fail(member, for_row(message))
             else:
                 self._delivery.answer(member, answer)
         self._recorder.executed(len(members), row, queued, execution.seconds)

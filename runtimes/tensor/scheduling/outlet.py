@@ -107,6 +107,7 @@ class ResponseOutlet:
         self._batched = config.max_batch_size > 0
         self._scattered = BatchOutputs(config)
         self._datatypes = {spec.name: spec.datatype for spec in config.outputs}
+        self._counted = config.counted
         self._variable = {
             spec.name: tuple(axis for axis, dim in enumerate(spec.dims, int(self._batched)) if dim == -1)
             for spec in config.outputs
@@ -126,14 +127,16 @@ class ResponseOutlet:
                 parts = self._scattered.scattered(name, expanded(array), [member.shapes or {} for member in members])
                 for answer, member, part in zip(answers, members, parts, strict=True):
                     answer.append(self.tensor(name, datatype, part, member))
-            elif cut or array.dtype.hasobject:
+            elif cut or array.dtype.hasobject or name in self._counted:
                 ends = accumulate([member.rows for member in members])
                 for answer, member, end in zip(answers, members, ends, strict=True):
-                    answer.append(self.tensor(name, datatype, array[end - member.rows : end], member))
+                    rows = slice(end - member.rows, end)
+                    longest = self._longest(name, outputs, rows)
+                    answer.append(self.tensor(name, datatype, array[rows], member, longest))
             else:
                 _slice(name, datatype, array, members, answers)
         return [
-            answer if member.requested is None and not cut else _response(answer, member)
+            answer if member.requested is None and not cut and not self._counted else _response(answer, member)
             for answer, member in zip(answers, members, strict=True)
         ]
 
@@ -152,9 +155,20 @@ class ResponseOutlet:
         ]
         return _response(answer, member)
 
-    def tensor(self, name: str, datatype: str, array: Array, member: PreparedRequest) -> Tensor:
-        """One output of one request, whole."""
-        if member.cuts and (corner := self._corner(name, array.shape, member.cuts)) != array.shape:
+    def _longest(self, name: str, outputs: Tensors, rows: slice) -> int | None:
+        """The length to which these rows of an output are cut; None if it is not counted."""
+        if (count := self._counted.get(name)) is None:
+            return None
+        return int(outputs[count][rows].max(initial=0))
+
+    def tensor(
+        self, name: str, datatype: str, array: Array, member: PreparedRequest, longest: int | None = None
+    ) -> Tensor:
+        """One output of one request, whole; with `longest` no row of it is longer."""
+        corner = self._corner(name, array.shape, member.cuts) if member.cuts else tuple(array.shape)
+        if longest is not None:
+            corner = (corner[0], longest, *corner[2:])
+        if corner != array.shape:
             if is_texts(array):
                 return UnfinishedTensor(name, datatype, corner, b"", NO_PARAMETERS, (CutTexts(array, corner),))
             array = array[tuple(map(slice, corner))]
@@ -194,7 +208,7 @@ def _response(answer: list[Tensor], member: PreparedRequest) -> list[Tensor]:
     """The requested outputs."""
     if member.requested is not None:
         answer = _pick(answer, member.requested)
-    return outputs_of(answer) if member.cuts else answer
+    return outputs_of(answer)
 
 
 def _pick(answer: list[Tensor], requested: tuple[str, ...]) -> list[Tensor]:

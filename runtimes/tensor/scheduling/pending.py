@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
-from adapters.errors import INSTANCE_LOST, MODEL_FAILED, BackendError, CapacityError, InferenceError
+from adapters.errors import INSTANCE_LOST, MODEL_FAILED, BackendError, CallerError, CapacityError, InferenceError
 from adapters.tensors import Tensor
-from runtimes.tensor.interfaces import InstanceEnded, InstanceLost, ModelFailed, Tensors
+from runtimes.tensor.interfaces import InstanceEnded, InstanceLost, InvalidRow, ModelFailed, Tensors
+
+MODEL_REJECTS = "model_rejects_request"
 
 
 class Recorder(Protocol):
@@ -51,6 +53,13 @@ def for_caller(error: BaseException) -> InferenceError:
     if isinstance(error, ModelFailed):
         return BackendError(str(error) or "The model failed.", code=MODEL_FAILED)
     return BackendError(f"The model failed with {type(error).__name__}.", code=MODEL_FAILED)
+
+
+def for_row(message: str) -> InferenceError:
+    """The error of a request with a row that failed alone."""
+    if isinstance(message, InvalidRow):
+        return CallerError(message, code=MODEL_REJECTS)
+    return BackendError(message, code=MODEL_FAILED)
 
 
 def unreadable() -> InferenceError:

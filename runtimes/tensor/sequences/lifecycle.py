@@ -15,7 +15,7 @@ from runtimes.tensor.requests.outcomes import ModelOutputs
 from runtimes.tensor.scheduling.clock import Deadlines, Quiet, clock
 from runtimes.tensor.scheduling.latency import LatencyCurve
 from runtimes.tensor.scheduling.outlet import ResponseOutlet
-from runtimes.tensor.scheduling.pending import Execution, NoRecorder, Pending, Recorder, for_caller, unreadable
+from runtimes.tensor.scheduling.pending import Execution, NoRecorder, Pending, Recorder, for_caller, for_row, unreadable
 from runtimes.tensor.scheduling.responses import Delivery, OrderedDelivery
 from runtimes.tensor.sequences.inputs import SequenceInputs
 from runtimes.tensor.sequences.lane import Lane, RequestLane
@@ -167,7 +167,7 @@ class SequenceLifecycle:
             self._recorder.executed(len(valid), len(valid), queued, execution.seconds)
         for turn, row in zip(turns, rows, strict=True):
             if row in errors:
-                self._failed(turn, BackendError(errors[row], code="model_failed"))
+                self._failed(turn, for_row(errors[row]))
                 continue
             try:
                 self._inputs.keep(turn.sequence, outputs, row)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from adapters.errors import BackendError
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.processes.calls import (
     JoinedOutcome,
@@ -27,7 +26,7 @@ from runtimes.tensor.scheduling.batch_inputs import BatchInputs
 from runtimes.tensor.scheduling.batcher import filled, rows_of
 from runtimes.tensor.scheduling.intake import Intake
 from runtimes.tensor.scheduling.outlet import ResponseOutlet
-from runtimes.tensor.scheduling.pending import PreparedRequest, for_caller, unreadable
+from runtimes.tensor.scheduling.pending import PreparedRequest, for_caller, for_row, unreadable
 
 _LOG = logging.getLogger(__name__)
 
@@ -127,7 +126,7 @@ class ArrayMember:
             if message is None:
                 call.outputs = [owned(tensor) for tensor in answer]
             else:
-                call.error = BackendError(message, code="model_failed")
+                call.error = for_row(message)
                 failed += 1
         return failed
 

@@ -126,7 +126,7 @@ def test_every_field_can_be_written(tmp_path: Path) -> None:
     same = {field.name for field in fields(ModelConfig) if getattr(config, field.name) == getattr(plain, field.name)}
     assert same == {
         "name", "backend", "decoupled", "response_cache", "dynamic_batching", "platform", "ensemble", "batch_inputs",
-        "batch_outputs", "processes", "explain", "explains", "drift",
+        "batch_outputs", "processes", "explain", "explains", "drift", "counted",
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 
 from runtimes.tensor.configuration.model_config import InstanceGroup
 from runtimes.tensor.instances import placement
-from runtimes.tensor.interfaces import InstanceLost, ModelFailed, ModelLoadError, RowsFailed, StreamControl, Tensors
+from runtimes.tensor.interfaces import (
+    InstanceLost,
+    InvalidRow,
+    ModelFailed,
+    ModelLoadError,
+    RowsFailed,
+    StreamControl,
+    Tensors,
+)
 from tests.runtimes.tensor.instances.support import (
     ADD_SUB,
     PATIENCE,
@@ -112,12 +121,17 @@ async def test_rows_fail_alone(kind: Kind, tmp_path: Path) -> None:
     class Model:
         def infer(self, inputs):
             x = inputs["x"]
-            return {"y": x * 2}, {row: ValueError("negative") for row in range(len(x)) if x[row, 0] < 0}
+            return {"y": x * 2}, {
+                row: InvalidRow("no picture") if x[row, 0] < -1 else ValueError("negative")
+                for row in range(len(x)) if x[row, 0] < 0
+            }
     """
+    source = "from runtimes.tensor.interfaces import InvalidRow\n" + textwrap.dedent(source)
     async with running(one_to_one(kind), write(tmp_path, source)) as instance:
-        got = await outcome(instance, {"x": floats([1, 1])}, {"x": floats([-1, 0], [3, 3])})
+        got = await outcome(instance, {"x": floats([1, 1])}, {"x": floats([-1, 0], [3, 3], [-2, 0])})
         assert isinstance(got, RowsFailed)
-        assert got.errors == {1: "negative"}
+        assert got.errors == {1: "negative", 3: "no picture"}
+        assert [type(error) for _, error in sorted(got.errors.items())] == [str, InvalidRow]
         assert got.outputs["y"][[0, 2]].tolist() == [[2, 2], [6, 6]]
         assert (await outputs(instance, {"x": floats([1, 1])}))["y"].tolist() == [[2, 2]]
 

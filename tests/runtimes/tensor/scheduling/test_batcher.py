@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters.errors import BackendError, CapacityError, DeadlineError, TooLarge, Unavailable
+from adapters.errors import BackendError, CallerError, CapacityError, DeadlineError, TooLarge, Unavailable
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorSpec
-from runtimes.tensor.interfaces import RowsFailed, Tensors
+from runtimes.tensor.interfaces import InvalidRow, RowsFailed, Tensors
 from runtimes.tensor.scheduling.batcher import Batcher
 from runtimes.tensor.scheduling.queue import LONGEST_WAIT
 from tests.runtimes.tensor.scheduling.instances import (
@@ -35,7 +36,7 @@ async def outcome(future: asyncio.Future[Any]) -> Any:
     """Its values, or the code of its error."""
     try:
         return values_of(await future)
-    except (BackendError, CapacityError, DeadlineError) as error:
+    except (BackendError, CallerError, CapacityError, DeadlineError) as error:
         return error.code
 
 
@@ -206,13 +207,32 @@ async def test_the_queue_continues_after_half_a_batch_is_abandoned() -> None:
 
 async def test_rows_that_a_model_fails_alone_need_no_second_try() -> None:
     def some(inputs: Tensors) -> Tensors:
-        raise RowsFailed({"OUT": inputs["IN"] * 2}, {1: "row 1 is too long"})
+        raise RowsFailed({"OUT": inputs["IN"] * 2}, {1: "row 1 is too long", 2: InvalidRow("row 2 is no picture")})
 
     instance = VirtualInstance(compute=_raised(some))
     batcher = Batcher(model(), [instance])
-    futures = [batcher.infer(request(n)) for n in range(3)]
-    assert [await outcome(future) for future in futures] == [[0], "model_failed", [4]]
-    assert instance.batches == [[1, 1, 1]]
+    futures = [batcher.infer(request(n)) for n in range(4)]
+    assert [await outcome(future) for future in futures] == [[0], "model_failed", "model_rejects_request", [6]]
+    assert isinstance(futures[2].exception(), CallerError)
+    assert instance.batches == [[1, 1, 1, 1]]
+
+
+async def test_rows_of_different_lengths_end_with_the_longest_of_their_own_request() -> None:
+    words, scores = TensorSpec("WORDS", "BYTES", (-1,)), TensorSpec("SCORES", "FP32", (-1, 2))
+    counts = TensorSpec("COUNT", "INT32", ())
+    config = replace(model(), outputs=(words, scores, counts), counted={"WORDS": "COUNT", "SCORES": "COUNT"})
+
+    def lengths(inputs: Tensors) -> Tensors:
+        count = inputs["IN"][:, 0].astype(np.int32)
+        shape = len(count), max(count)
+        return {"WORDS": np.full(shape, b"w", object), "SCORES": np.ones((*shape, 2), np.float32), "COUNT": count}
+
+    batcher = Batcher(config, [VirtualInstance(compute=lengths)])
+    futures = [batcher.infer(request(n)) for n in (2, 0, 3)]
+    shapes = [{one.name: one.shape for one in await future} for future in futures]
+    for count, own in zip((2, 0, 3), shapes, strict=True):
+        assert own == {"WORDS": (1, count), "SCORES": (1, count, 2), "COUNT": (1,)}
+    assert [len(one.data) for one in await futures[0] if one.name == "SCORES"] == [16]
 
 
 def _raised(compute: Any) -> Any:

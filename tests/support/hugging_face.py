@@ -1,0 +1,59 @@
+"""Tiny random models of Hugging Face, saved as their own library saves them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, PreTrainedTokenizerFast
+
+WORDS = (
+    "one", "a", "longer", "text", "with", "some", "more", "words", "12", "numbers", ",", "and", "3", "signs", "!",
+    "the", "city", "of", "Rome", "is", "big", "good", "bad",
+)  # fmt: skip
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LIMIT = 32
+"""The longest text of these models, in tokens."""
+
+
+def save_tokenizer(folder: Path, **more: Any) -> int:
+    """A tokenizer of words and letters. Returns the number of its tokens."""
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    vocabulary = dict.fromkeys([*SPECIAL, *WORDS, *letters, *(f"##{letter}" for letter in letters)])
+    tokens = {token: number for number, token in enumerate(vocabulary)}
+    tokenizer = Tokenizer(models.WordPiece(tokens, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **names, **more).save_pretrained(
+        folder
+    )
+    return len(tokens)
+
+
+def save_bert(folder: Path, kind: Any, **settings: Any) -> Path:
+    """A BERT with a head of any kind, and its tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = save_tokenizer(folder)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(
+        vocab_size=tokens, max_position_embeddings=LIMIT, initializer_range=0.6, **{**sizes, **settings}
+    )
+    save_model(folder, kind, config)
+    return folder
+
+
+def save_model(folder: Path, kind: Any, config: Any) -> None:
+    """A model with the same random weights each time."""
+    torch.manual_seed(7)
+    kind(config).eval().save_pretrained(folder)
+
+
+def change(path: Path, **fields: Any) -> None:
+    """Change fields of a JSON file; None removes one."""
+    written = {**json.loads(path.read_text()), **fields}
+    path.write_text(json.dumps({key: value for key, value in written.items() if value is not None}))
