@@ -6,7 +6,20 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    PreTrainedTokenizerFast,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessorPil,
+    Wav2Vec2Config,
+    Wav2Vec2CTCTokenizer,
+    Wav2Vec2FeatureExtractor,
+    Wav2Vec2ForCTC,
+    YolosConfig,
+    YolosForObjectDetection,
+    YolosImageProcessorPil,
+)
 
 WORDS = (
     "one", "a", "longer", "text", "with", "some", "more", "words", "12", "numbers", ",", "and", "3", "signs", "!",
@@ -57,3 +70,45 @@ def change(path: Path, **fields: Any) -> None:
     """Change fields of a JSON file; None removes one."""
     written = {**json.loads(path.read_text()), **fields}
     path.write_text(json.dumps({key: value for key, value in written.items() if value is not None}))
+
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+    "initializer_range": 0.6, "patch_size": 16,
+}  # fmt: skip
+
+
+def save_vit(folder: Path, **settings: Any) -> Path:
+    """A classifier of pictures, which are resized to one size."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(folder, ViTForImageClassification, ViTConfig(image_size=32, **SMALL, **settings))
+    ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+def save_yolos(folder: Path, **settings: Any) -> Path:
+    """A detector of objects, whose pictures have their own proportions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = YolosConfig(
+        image_size=[64, 64], num_detection_tokens=6, use_mid_position_embeddings=False, **SMALL, **settings
+    )
+    save_model(folder, YolosForObjectDetection, config)
+    YolosImageProcessorPil(size={"shortest_edge": 48, "longest_edge": 64}).save_pretrained(folder)
+    return folder
+
+
+def save_wav2vec2(folder: Path, **settings: Any) -> Path:
+    """A model of speech that answers letters, for sound of 16 kHz."""
+    folder.mkdir(parents=True, exist_ok=True)
+    letters = {token: number for number, token in enumerate(["<pad>", "<s>", "</s>", "<unk>", "|", *"abcdefgh"])}
+    (folder / "vocab.json").write_text(json.dumps(letters))
+    Wav2Vec2CTCTokenizer(str(folder / "vocab.json")).save_pretrained(folder)
+    Wav2Vec2FeatureExtractor(feature_size=1, return_attention_mask=True).save_pretrained(folder)
+    config = Wav2Vec2Config(
+        vocab_size=len(letters), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        conv_dim=(8, 8), conv_stride=(160, 2), conv_kernel=(400, 3), num_feat_extract_layers=2,
+        num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, feat_extract_norm="layer",
+        do_stable_layer_norm=True, initializer_range=0.6, pad_token_id=0, **settings,
+    )  # fmt: skip
+    save_model(folder, Wav2Vec2ForCTC, config)
+    return folder

@@ -8,4 +8,7 @@ model.py       a loaded pipeline: rows that are refused alone, rows that may sha
 rows.py        what all tasks have in common
 texts.py       classification of texts and of tokens, masks, and features
 zero_shot.py   classification by the labels of a request
+questions.py   answers to questions, as spans of a text
+pictures.py    classification of pictures, and objects in them
+sound.py       speech
 """

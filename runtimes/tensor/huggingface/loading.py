@@ -14,12 +14,19 @@ from typing import Any, Final
 from runtimes.tensor.configuration.hugging_face import (
     FEATURES,
     MASKS,
+    OBJECTS,
+    PICTURES,
+    QUESTIONS,
+    SPEECH,
     TEXTS,
     TOKENS,
     ZERO_SHOT,
 )
 from runtimes.tensor.huggingface.folder import PipelineSettings
+from runtimes.tensor.huggingface.pictures import ImageClassification, ObjectDetection
+from runtimes.tensor.huggingface.questions import QuestionAnswering
 from runtimes.tensor.huggingface.rows import PipelineTask
+from runtimes.tensor.huggingface.sound import SpeechRecognition
 from runtimes.tensor.huggingface.texts import (
     FeatureExtraction,
     FillMask,
@@ -34,21 +41,33 @@ _MODELS: Final = {
     ZERO_SHOT: "AutoModelForSequenceClassification",
     TOKENS: "AutoModelForTokenClassification",
     MASKS: "AutoModelForMaskedLM",
+    QUESTIONS: "AutoModelForQuestionAnswering",
     FEATURES: "AutoModel",
+    PICTURES: "AutoModelForImageClassification",
+    OBJECTS: "AutoModelForObjectDetection",
+    SPEECH: "AutoModelForSpeechSeq2Seq",
 }
 _PIPELINES: Final = {
     TEXTS: "TextClassificationPipeline",
     ZERO_SHOT: "ZeroShotClassificationPipeline",
     TOKENS: "TokenClassificationPipeline",
     MASKS: "FillMaskPipeline",
+    QUESTIONS: "FeatureExtractionPipeline",  # only to compute: see `questions`
     FEATURES: "FeatureExtractionPipeline",
+    PICTURES: "ImageClassificationPipeline",
+    OBJECTS: "ObjectDetectionPipeline",
+    SPEECH: "AutomaticSpeechRecognitionPipeline",
 }
 _TASKS: Final[Mapping[str, type[PipelineTask]]] = {
     TEXTS: TextClassification,
     ZERO_SHOT: ZeroShot,
     TOKENS: TokenClassification,
     MASKS: FillMask,
+    QUESTIONS: QuestionAnswering,
     FEATURES: FeatureExtraction,
+    PICTURES: ImageClassification,
+    OBJECTS: ObjectDetection,
+    SPEECH: SpeechRecognition,
 }
 _LOCAL: Final = {"local_files_only": True, "trust_remote_code": False}
 _UNUSED_HEADS: Final = ("pooler.",)
@@ -72,7 +91,8 @@ def loaded(
         kind = str(raw.get("model_type"))[:100]
         raise ModelLoadError(f"transformers {transformers.__version__} has no model of the type {kind}{code}")
     try:
-        model = _model(place, settings)
+        architecture = str((raw.get("architectures") or [""])[0])
+        model = _model(place, settings, is_ctc=settings.task == SPEECH and architecture.endswith("ForCTC"))
         parts = _parts(place, folder, settings)
     except ValueError as error:
         if "trust_remote_code" in str(error):
@@ -84,11 +104,12 @@ def loaded(
     return _TASKS[settings.task](pipe, settings)
 
 
-def _model(place: Path, settings: PipelineSettings) -> Any:
+def _model(place: Path, settings: PipelineSettings, *, is_ctc: bool) -> Any:
     """Raises `ModelLoadError` if the file lacks weights of the task: they would be random."""
     import transformers
 
-    model, report = getattr(transformers, _MODELS[settings.task]).from_pretrained(
+    kind = "AutoModelForCTC" if is_ctc else _MODELS[settings.task]
+    model, report = getattr(transformers, kind).from_pretrained(
         place,
         dtype=settings.dtype,
         weights_only=True,
@@ -111,5 +132,13 @@ def _parts(place: Path, folder: Path, settings: PipelineSettings) -> dict[str, A
     """The tokenizer or the processor."""
     import transformers
 
-    beside = folder / settings.tokenizer if settings.tokenizer else place
-    return {"tokenizer": transformers.AutoTokenizer.from_pretrained(beside, **_LOCAL)}
+    words = folder / settings.tokenizer if settings.tokenizer else place
+    senses = folder / settings.processor if settings.processor else place
+    parts: dict[str, Any] = {}
+    if settings.task in (PICTURES, OBJECTS):
+        # Pillow's, also where torchvision is installed: the same numbers everywhere.
+        parts["image_processor"] = transformers.AutoImageProcessor.from_pretrained(senses, backend="pil", **_LOCAL)
+        return parts
+    if settings.task == SPEECH:
+        parts["feature_extractor"] = transformers.AutoFeatureExtractor.from_pretrained(senses, **_LOCAL)
+    return {**parts, "tokenizer": transformers.AutoTokenizer.from_pretrained(words, **_LOCAL)}

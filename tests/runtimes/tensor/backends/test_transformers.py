@@ -1,7 +1,6 @@
 """Pipelines of Hugging Face with random weights: the answers of `transformers` itself, alone and together."""
 
 import json
-from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ import transformers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runtimes.tensor.backends.registry import backend, complete_config, in_thread, load_model
-from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.backends.registry import in_thread
 from runtimes.tensor.huggingface.model import PADDED, PipelineModel
-from runtimes.tensor.interfaces import Array, Device, InvalidRow, ModelLoadError
+from runtimes.tensor.interfaces import InvalidRow, ModelLoadError
 from tests.support.hugging_face import LIMIT, WORDS, change, save_bert
+from tests.support.pipeline_models import assert_alike, assert_json_alike, load, outputs, refused, texts
 
 CLASSES: dict[str, Any] = {
     "id2label": {0: "bad", 1: "middling", 2: "good"},
@@ -44,61 +43,6 @@ def folder_of(root: Path, kind: str, /, **settings: Any) -> Path:
 
 def classifier(root: Path) -> Path:
     return folder_of(root, "BertForSequenceClassification", **CLASSES)
-
-
-def load(folder: Path, **parameters: str) -> tuple[ModelConfig, PipelineModel]:
-    kind = backend("transformers")
-    config = complete_config(kind, ModelConfig("m", "transformers", parameters=parameters), folder)
-    model = load_model(kind, config, folder, Device(threads=1)).model
-    assert isinstance(model, PipelineModel)
-    return config, model
-
-
-def texts(*rows: str | bytes) -> Array:
-    array = np.empty(len(rows), object)
-    array[:] = [row.encode() if isinstance(row, str) else row for row in rows]
-    return array
-
-
-def outputs(model: PipelineModel, **inputs: Array) -> dict[str, Array]:
-    answer = model.infer(inputs)
-    assert isinstance(answer, dict)
-    return answer
-
-
-def refused(model: PipelineModel, **inputs: Array) -> dict[int, str]:
-    _, errors = model.infer(inputs)
-    assert all(isinstance(one, InvalidRow) for one in errors.values())
-    return dict(errors)
-
-
-def assert_alike(model: PipelineModel, rows: Sequence[Mapping[str, Array]]) -> None:
-    """Rows have the same values together as alone; those of different lengths up to their own."""
-    together = outputs(model, **{name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
-    for at, row in enumerate(rows):
-        for name, alone in outputs(model, **row).items():
-            own = together[name][at][: alone.shape[1]] if alone.ndim > 1 else together[name][at]
-            if alone.dtype.kind == "f":
-                np.testing.assert_allclose(own, alone[0], rtol=0, atol=1e-5 * float(np.abs(alone).max(initial=1.0)))
-            elif name == "output":
-                assert_json_alike(json.loads(own), json.loads(alone[0]))
-            else:
-                np.testing.assert_array_equal(own, alone[0])
-
-
-def assert_json_alike(one: Any, other: Any) -> None:
-    if isinstance(one, list):
-        assert len(one) == len(other)
-        for pair in zip(one, other, strict=True):
-            assert_json_alike(*pair)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_json_alike(one[key], other[key])
-    elif isinstance(one, float):
-        assert one == pytest.approx(other, abs=1e-5)
-    else:
-        assert one == other
 
 
 def test_a_classifier_of_texts_answers_as_the_pipeline(root: Path) -> None:
@@ -321,3 +265,43 @@ def test_a_pickle_as_weights_runs_no_code(root: Path, tmp_path: Path) -> None:
 def test_words_of_the_tests_are_tokens(root: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(classifier(root))
     assert all(len(tokenizer(word)["input_ids"]) == 3 for word in WORDS)
+
+
+def test_answers_to_questions_are_the_best_spans(root: Path) -> None:
+    folder = folder_of(root, "BertForQuestionAnswering")
+    _, model = load(folder)
+    rows = [("big city", "the city of Rome is big and good"), ("one", "Rome"), ("3 signs", "one a longer text " * 12)]
+    got = outputs(model, question=texts(*(one for one, _ in rows)), context=texts(*(text for _, text in rows)))
+    network = transformers.BertForQuestionAnswering.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for at, (question, context) in enumerate(rows):
+        score, start, end = best_span(network, tokenizer, question, context)
+        assert got["score"][at] == pytest.approx(score, abs=1e-5)
+        assert (got["start"][at], got["end"][at]) == (start, end)
+        assert got["answer"][at] == context[start:end].encode()
+        assert json.loads(got["output"][at])["answer"] == context[start:end]
+    assert_alike(model, [{"question": texts(question), "context": texts(context)} for question, context in rows])
+    errors = refused(model, question=texts(" ", "one", "one " * 20), context=texts("one", " ", "one"))
+    assert [errors[at].split(" ")[0] for at in range(3)] == ["`question`", "`context`", "`question`"]
+
+
+def best_span(network: Any, tokenizer: Any, question: str, context: str) -> tuple[float, int, int]:
+    """The score and characters of the best span, by trying all of them in all windows."""
+    head, words = tokenizer(question)["input_ids"], tokenizer(context, add_special_tokens=False)
+    room, step = LIMIT - len(head) - 1, LIMIT - len(head) - 1 - LIMIT // 4
+    best = (-1.0, 0, 0)
+    for at in range(0, max(len(words["input_ids"]) - (room - step), 1), step):
+        part = words["input_ids"][at : at + room]
+        ids = [*head, *part, tokenizer.sep_token_id]
+        types = [0] * len(head) + [1] * (len(part) + 1)
+        with torch.no_grad():
+            answer = network(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([types]))
+        places = [0, *range(len(head), len(head) + len(part))]  # the first stands for no answer
+        first, last = (one[0, places].softmax(0)[1:] for one in (answer.start_logits, answer.end_logits))
+        for begin in range(len(part)):
+            for end in range(begin, min(begin + 15, len(part))):
+                if (score := float(first[begin] * last[end])) > best[0]:
+                    offsets = tokenizer(context, add_special_tokens=False, return_offsets_mapping=True)
+                    spans = offsets["offset_mapping"]
+                    best = score, spans[at + begin][0], spans[at + end][1]
+    return best
