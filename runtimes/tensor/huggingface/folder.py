@@ -39,6 +39,7 @@ _OF_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "processor": (PICTURES, OBJECTS, SPEECH),
     "too_long": _OF_TEXTS,
     "max_tokens": (*_OF_TEXTS, QUESTIONS),
+    "pairs": (TEXTS,),
     "aggregation": (TOKENS,),
     "pooling": (FEATURES,),
     "hypothesis_template": (ZERO_SHOT,),
@@ -66,6 +67,8 @@ class PipelineSettings:
     """What becomes of a text that is longer than `max_tokens`."""
     max_tokens: int = 0
     """The longest text; 0 for the model's own limit."""
+    pairs: bool = False
+    """Whether the classes are those of two texts."""
     aggregation: str = "none"
     """How tokens become entities: `aggregation_strategy` of `transformers`."""
     pooling: str = "none"

@@ -41,7 +41,7 @@ class PictureTask(PipelineTask):
         return Image.fromarray(np.ascontiguousarray(pixels))
 
     def size(self, item: Any) -> Hashable:
-        return item.size
+        return item.width, item.height
 
     def cost(self, item: Any) -> int:
         pixels: int = item.width * item.height

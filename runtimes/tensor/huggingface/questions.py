@@ -109,8 +109,9 @@ def _span(starts: Array, ends: Array, places: Array, heads: Array) -> tuple[floa
 def _shares(logits: Array, places: Array) -> Array:
     """The softmax over some tokens; 0 for the others."""
     own = np.where(places, logits.astype(np.float64), -np.inf)
-    powers: Array = np.exp(own - own.max())
-    return powers / powers.sum()
+    powers = np.exp(own - own.max())
+    shares: Array = powers / powers.sum()
+    return shares
 
 
 def _characters(encoded: Any, window: int, first: int, last: int) -> tuple[int, int]:

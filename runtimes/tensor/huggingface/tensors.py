@@ -54,7 +54,8 @@ def signature(raw: Mapping[str, Any], settings: PipelineSettings) -> PipelineTen
 
 
 def _texts(raw: Mapping[str, Any], settings: PipelineSettings) -> PipelineTensors:
-    inputs = (_TEXT, TensorSpec("text_pair", "BYTES", (), optional=True))
+    # KServe's clients send a text alone for a row, which is for models with one input.
+    inputs = (_TEXT, TensorSpec("text_pair", "BYTES", ())) if settings.pairs else (_TEXT,)
     return PipelineTensors(inputs, (JSON, *_LABEL, _scores(raw)))
 
 

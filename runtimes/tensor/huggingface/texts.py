@@ -124,7 +124,7 @@ class TextClassification(TextTask):
 
     def read(self, inputs: Tensors, row: int) -> Any:
         text = text_of(inputs, "args", row)
-        pair = text_of(inputs, "text_pair", row) if "text_pair" in inputs else None
+        pair = text_of(inputs, "text_pair", row) if self.settings.pairs else None
         truncated = self.fitted(text, pair)
         return (text if pair is None else {"text": text, "text_pair": pair}), truncated
 

@@ -58,7 +58,7 @@ def for_caller(error: BaseException) -> InferenceError:
 def for_row(message: str) -> InferenceError:
     """The error of a request with a row that failed alone."""
     if isinstance(message, InvalidRow):
-        return CallerError(message, code=MODEL_REJECTS)
+        return CallerError(str(message), code=MODEL_REJECTS)  # encoders want no subclass
     return BackendError(message, code=MODEL_FAILED)
 
 

@@ -77,7 +77,8 @@ def test_classes_of_one_name_have_their_own_scores(root: Path) -> None:
 
 def test_pairs_of_texts_are_classified_together(root: Path) -> None:
     folder = classifier(root)
-    _, model = load(folder)
+    config, model = load(folder, pairs="true")
+    assert [spec.name for spec in config.inputs] == ["args", "text_pair"]
     got = outputs(model, args=texts("good city", "one"), text_pair=texts("big words", "the longer text"))
     pipe = transformers.pipeline("text-classification", model=str(folder))
     expected = pipe([{"text": "good city", "text_pair": "big words"}, {"text": "one", "text_pair": "the longer text"}])
