@@ -122,6 +122,12 @@ class TextClassification(TextTask):
         super().__init__(pipe, settings)
         self._scores = Scores(pipe)
 
+    @property
+    def examples(self) -> Sequence[Any]:
+        if not self.settings.pairs:
+            return super().examples
+        return [({"text": text, "text_pair": EXAMPLES[0]}, False) for text in EXAMPLES]
+
     def read(self, inputs: Tensors, row: int) -> Any:
         text = text_of(inputs, "args", row)
         pair = text_of(inputs, "text_pair", row) if self.settings.pairs else None

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtimes.tensor.backends.registry import in_thread
-from runtimes.tensor.huggingface.model import PADDED, PipelineModel
+from runtimes.tensor.huggingface.model import ALONE, PADDED, PipelineModel
 from runtimes.tensor.interfaces import InvalidRow, ModelLoadError
-from tests.support.hugging_face import LIMIT, WORDS, change, save_bert
+from tests.support.hugging_face import LIMIT, WORDS, change, save_bert, save_model, save_tokenizer
 from tests.support.pipeline_models import assert_alike, assert_json_alike, load, outputs, refused, texts
 
 CLASSES: dict[str, Any] = {
@@ -306,3 +306,55 @@ def best_span(network: Any, tokenizer: Any, question: str, context: str) -> tupl
                     spans = offsets["offset_mapping"]
                     best = score, spans[at + begin][0], spans[at + end][1]
     return best
+
+
+def test_positions_of_roberta_begin_behind_its_padding(root: Path) -> None:
+    folder = root / "roberta"
+    folder.mkdir()
+    tokens = save_tokenizer(folder)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.RobertaConfig(
+        vocab_size=tokens,
+        max_position_embeddings=LIMIT,
+        pad_token_id=0,
+        type_vocab_size=2,
+        initializer_range=0.6,
+        **sizes,
+    )
+    save_model(folder, transformers.RobertaForSequenceClassification, config)
+    _, model = load(folder)
+    assert model.sharing == PADDED
+    assert refused(model, args=texts("one " * (LIMIT - 2))) == {0: "`args` has 32 tokens, and 31 is the most."}
+    pipe = transformers.pipeline("text-classification", model=str(folder))
+    longest = "one " * (LIMIT - 3)
+    assert outputs(model, args=texts(longest))["score"][0] == pytest.approx(pipe(longest)[0]["score"], abs=1e-5)
+    assert_alike(model, [{"args": texts(text)} for text in (*TEXTS, longest)])
+
+
+@pytest.mark.parametrize("pad", [None, 0])
+def test_a_model_without_padding_computes_its_rows_alone(pad: int | None, root: Path) -> None:
+    folder = root / f"gpt2-{pad}"
+    folder.mkdir()
+    tokens = save_tokenizer(folder)
+    config = transformers.GPT2Config(
+        vocab_size=tokens, n_positions=LIMIT, n_embd=16, n_layer=1, n_head=2, initializer_range=0.6, pad_token_id=pad
+    )
+    save_model(folder, transformers.GPT2ForSequenceClassification, config)
+    change(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+    _, model = load(folder)
+    assert model.sharing == (ALONE if pad is None else PADDED)
+    pipe = transformers.pipeline("text-classification", model=str(folder))
+    expected = [pipe(text)[0]["score"] for text in TEXTS]
+    np.testing.assert_allclose(outputs(model, args=texts(*TEXTS))["score"], expected, atol=1e-5)
+    assert_alike(model, [{"args": texts(text)} for text in TEXTS])
+
+
+def test_the_trial_is_left_out_on_demand(root: Path) -> None:
+    _, model = load(classifier(root), probe="false")
+    assert model.sharing == ALONE
+    assert_alike(model, [{"args": texts(text)} for text in TEXTS])
+
+
+def test_computing_in_half_the_bits_shares_no_batch_that_changes_answers(root: Path) -> None:
+    _, model = load(classifier(root), dtype="bfloat16")
+    assert_alike(model, [{"args": texts(text)} for text in TEXTS])

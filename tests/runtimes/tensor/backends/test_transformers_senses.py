@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from adapters.wire.media.sound import resample
-from runtimes.tensor.huggingface.model import PADDED, PipelineModel
+from runtimes.tensor.huggingface.model import ALIKE, PADDED, PipelineModel
 from runtimes.tensor.interfaces import Array, InvalidRow
 from tests.support.hugging_face import save_vit, save_wav2vec2, save_yolos
 from tests.support.pipeline_models import assert_alike, assert_json_alike, load, outputs, refused, texts
@@ -74,6 +74,7 @@ def test_pictures_are_classified_as_the_pipeline_does(root: Path) -> None:
 def test_objects_are_detected_as_the_pipeline_does(root: Path) -> None:
     folder, _ = made(root, "yolos")
     _, model = load(folder, threshold="0.2")
+    assert model.sharing == ALIKE
     got = outputs(model, args=texts(*map(png, PICTURES)))
     pipe = transformers.pipeline("object-detection", model=str(folder), threshold=0.2)
     assert got["count"].sum() > 0
