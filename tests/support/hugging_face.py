@@ -16,10 +16,15 @@ from transformers import (
     Wav2Vec2CTCTokenizer,
     Wav2Vec2FeatureExtractor,
     Wav2Vec2ForCTC,
+    WhisperConfig,
+    WhisperFeatureExtractor,
+    WhisperForConditionalGeneration,
+    WhisperTokenizer,
     YolosConfig,
     YolosForObjectDetection,
     YolosImageProcessorPil,
 )
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 WORDS = (
     "one", "a", "longer", "text", "with", "some", "more", "words", "12", "numbers", ",", "and", "3", "signs", "!",
@@ -111,4 +116,35 @@ def save_wav2vec2(folder: Path, **settings: Any) -> Path:
         do_stable_layer_norm=True, initializer_range=0.6, pad_token_id=0, **settings,
     )  # fmt: skip
     save_model(folder, Wav2Vec2ForCTC, config)
+    return folder
+
+
+def save_whisper(folder: Path) -> Path:
+    """A model of speech that writes bytes, for sound of at most 30 seconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ("endoftext", "startoftranscript", "en", "translate", "transcribe", "startoflm", "startofprev", "nospeech")
+    times = [f"{tick * 0.02:.2f}" for tick in range(1501)]
+    special = [f"<|{word}|>" for word in (*words, "notimestamps", *times)]
+    tokens = {token: number for number, token in enumerate([*bytes_to_unicode().values(), *special])}
+    end, start, last = special[0], tokens[special[1]], tokens[special[len(words)]]
+    names = dict.fromkeys(("unk_token", "bos_token", "eos_token", "pad_token"), end)
+    tokenizer = WhisperTokenizer(vocab=tokens, merges=[], **names)
+    tokenizer.add_special_tokens({"additional_special_tokens": special[1 : len(words) + 1]})
+    tokenizer.save_pretrained(folder)
+    WhisperFeatureExtractor(feature_size=8).save_pretrained(folder)
+    config = WhisperConfig(
+        vocab_size=len(tokens), num_mel_bins=8, d_model=16, encoder_layers=1, decoder_layers=1, init_std=0.6,
+        encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32,
+        max_target_positions=24, decoder_start_token_id=start, begin_suppress_tokens=[tokens[end]],
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), tokens[end]),
+    )  # fmt: skip
+    torch.manual_seed(7)
+    model = WhisperForConditionalGeneration(config).eval()
+    settings = {
+        "no_timestamps_token_id": last, "is_multilingual": False, "return_timestamps": False, "max_length": 24,
+        "suppress_tokens": list(range(tokens[end] + 1, len(tokens))),
+    }  # fmt: skip
+    for name, value in settings.items():
+        setattr(model.generation_config, name, value)
+    model.save_pretrained(folder)
     return folder

@@ -17,7 +17,7 @@ from PIL import Image
 from adapters.wire.media.sound import resample
 from runtimes.tensor.huggingface.model import ALIKE, PADDED, PipelineModel
 from runtimes.tensor.interfaces import Array, InvalidRow
-from tests.support.hugging_face import save_vit, save_wav2vec2, save_yolos
+from tests.support.hugging_face import save_vit, save_wav2vec2, save_whisper, save_yolos
 from tests.support.pipeline_models import assert_alike, assert_json_alike, load, outputs, refused, texts
 
 RANDOM = np.random.default_rng(11)
@@ -123,15 +123,15 @@ def test_speech_is_recognised_as_the_pipeline_does(root: Path) -> None:
     pipe = transformers.pipeline("automatic-speech-recognition", model=str(folder))
     got = outputs(model, args=texts(*map(wav, SOUND)))
     for at, samples in enumerate(SOUND):
-        heard = np.frombuffer(wav(samples)[44:], "<i2").astype(np.float32) / 32768
-        expected = pipe(heard.copy())
+        rounded = np.frombuffer(wav(samples)[44:], "<i2").astype(np.float32) / 32768
+        expected = pipe(rounded.copy())
         assert expected["text"]
         assert got["text"][at] == expected["text"].encode()
         assert json.loads(got["output"][at]) == expected
     assert_alike(model, [{"args": texts(wav(samples))} for samples in SOUND])
 
 
-def test_samples_are_heard_as_a_file_with_their_rate(root: Path) -> None:
+def test_samples_are_converted_from_their_rate(root: Path) -> None:
     folder, model = made(root, "wav2vec2")
     pipe = transformers.pipeline("automatic-speech-recognition", model=str(folder))
     assert outputs(model, samples=SOUND[0][None])["text"][0] == pipe(SOUND[0].copy())["text"].encode()
@@ -159,7 +159,24 @@ def test_long_sound_is_cut_into_parts_on_demand(root: Path) -> None:
         ({"args": texts(b"RIFF....WAVE")}, "`args` is a WAV file without a format"),
     ],
 )
-def test_sound_that_cannot_be_heard_is_refused(inputs: dict[str, Any], reason: str, root: Path) -> None:
+def test_sound_that_cannot_be_read_is_refused(inputs: dict[str, Any], reason: str, root: Path) -> None:
     _, model = made(root, "wav2vec2")
     (error,) = refused(model, **inputs).values()
     assert reason in error
+
+
+def test_whisper_writes_as_the_pipeline_does(root: Path) -> None:
+    folder = save_whisper(root / "whisper")
+    _, model = load(folder)
+    assert model.sharing == PADDED
+    pipe = transformers.pipeline("automatic-speech-recognition", model=str(folder))
+    tone = np.sin(np.arange(8000) / 9).astype(np.float32)
+    rows = np.stack([SOUND[0], tone, np.where(np.arange(8000) < 4000, 0, tone * 0.1).astype(np.float32)])
+    expected = [pipe(samples.copy())["text"].encode() for samples in rows]
+    assert len(set(expected)) > 1
+    assert outputs(model, samples=rows)["text"].tolist() == expected
+    long = np.tile(SOUND[0], 61)[None]
+    assert refused(model, samples=long) == {0: "the sound has 30.5 s, and the model hears 30 s: send parts of it."}
+    _, cutting = load(folder, chunk_length="20")
+    parts = transformers.pipeline("automatic-speech-recognition", model=str(folder), chunk_length_s=20)
+    assert outputs(cutting, samples=long)["text"][0] == parts(long[0].copy())["text"].encode()

@@ -19,7 +19,7 @@ from runtimes.tensor.configuration.reading import Reading, read_model
 from runtimes.tensor.huggingface.folder import opened
 from runtimes.tensor.huggingface.tensors import signature
 from runtimes.tensor.interfaces import ModelLoadError
-from runtimes.tensor.models.repository import Repository
+from runtimes.tensor.models.repository import Repository, Root
 
 pytestmark = pytest.mark.plain
 
@@ -50,6 +50,13 @@ def test_a_folder_is_a_model_as_it_is(weights: str, version: str, tmp_path: Path
     save(tmp_path / "m" / version, weights=weights)
     config = reading(tmp_path / "m").config
     assert (config.backend, config.default_model_filename) == ("transformers", "")
+
+
+def test_a_snapshot_that_was_pulled_is_a_model_itself(tmp_path: Path) -> None:
+    save(tmp_path)
+    repository = Repository(Root(tmp_path, "hf:org/reviews", "reviews", is_pulled=True))
+    assert [*repository.scan().models] == ["reviews"]
+    assert repository.find("reviews").versions == (1,)
 
 
 def test_our_own_configuration_comes_first(tmp_path: Path) -> None:
