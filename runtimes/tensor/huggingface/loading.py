@@ -21,6 +21,7 @@ from runtimes.tensor.configuration.hugging_face import (
     TEXTS,
     TOKENS,
     ZERO_SHOT,
+    settings_of,
 )
 from runtimes.tensor.huggingface.folder import PipelineSettings
 from runtimes.tensor.huggingface.pictures import ImageClassification, ObjectDetection
@@ -135,10 +136,26 @@ def _parts(place: Path, folder: Path, settings: PipelineSettings) -> dict[str, A
     words = folder / settings.tokenizer if settings.tokenizer else place
     senses = folder / settings.processor if settings.processor else place
     parts: dict[str, Any] = {}
+    if settings.task in (PICTURES, OBJECTS, SPEECH):
+        _check_class(senses / "preprocessor_config.json", "image_processor_type", "feature_extractor_type")
     if settings.task in (PICTURES, OBJECTS):
         # Pillow's, also where torchvision is installed: the same numbers everywhere.
         parts["image_processor"] = transformers.AutoImageProcessor.from_pretrained(senses, backend="pil", **_LOCAL)
         return parts
     if settings.task == SPEECH:
         parts["feature_extractor"] = transformers.AutoFeatureExtractor.from_pretrained(senses, **_LOCAL)
+    _check_class(words / "tokenizer_config.json", "tokenizer_class")
     return {**parts, "tokenizer": transformers.AutoTokenizer.from_pretrained(words, **_LOCAL)}
+
+
+def _check_class(path: Path, *fields: str) -> None:
+    """Raises `ModelLoadError` for a class that is code of the folder: the library would take another in silence."""
+    import transformers
+
+    try:
+        raw = settings_of(path) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(str(error)) from None
+    name = next((str(raw[field]) for field in fields if raw.get(field)), "a class")
+    if raw.get("auto_map") and not hasattr(transformers, name):
+        raise ModelLoadError(f"{path.name} needs {name[:100]}, which is code of the folder and never run here")

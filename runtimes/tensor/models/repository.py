@@ -223,8 +223,8 @@ def _places(root: Root) -> tuple[Mapping[str, _Place], Mapping[str, str], bool]:
     Raises `RepositoryError`.
     """
     if (models := _list(root.path)) is None:
-        if _is_model(root):
-            return {root.model: (root.path, None)}, {}, True
+        if name := _own_model(root):
+            return {name: (root.path, None)}, {}, True
         return {name: (root.path / name, None) for name in _folders(root.path)}, {}, True
     places: dict[str, _Place] = {}
     refused = {_shown(name): _shown(why) for name, why in models.refused.items()}
@@ -237,10 +237,15 @@ def _places(root: Root) -> tuple[Mapping[str, _Place], Mapping[str, str], bool]:
     return places, refused, models.is_read
 
 
+def _own_model(root: Root) -> str:
+    """The name of the model that a root is itself; empty for a folder of models."""
+    if not root.is_pulled:  # whoever has a folder of Hugging Face gives it as it is
+        return root.path.resolve().name if hugging_face.is_folder(root.path) else ""
+    return root.model if root.model and _is_model(root) else ""
+
+
 def _is_model(root: Root) -> bool:
     """Whether a pulled folder is a model itself: it has a configuration, a version or a model's file."""
-    if not root.is_pulled or not root.model:
-        return False
     if (root.path / bentoml_store.LATEST).is_file():
         return bentoml_store.has_versions(root.path)
     if hugging_face.is_folder(root.path):
@@ -270,8 +275,8 @@ def _shown(text: str) -> str:
 def _place(root: Root, name: str) -> _Place | None:
     """Raises `RepositoryError` if the list of the root refuses the model."""
     if (models := _list(root.path)) is None:
-        if _is_model(root):
-            return (root.path, None) if name == root.model else None
+        if own := _own_model(root):
+            return (root.path, None) if name == own else None
         return (root.path / name, None) if (root.path / name).is_dir() else None
     if name in models.refused:
         raise RepositoryError(models.refused[name])

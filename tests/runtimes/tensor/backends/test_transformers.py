@@ -245,6 +245,21 @@ def test_a_folder_that_would_run_code_or_fetch_files_is_refused_by_name(root: Pa
     assert_refused(folder, "no weights, .*tf_model.h5 cannot be read by PyTorch")
 
 
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_of_a_folder_never_runs(file: str, root: Path, tmp_path: Path) -> None:
+    folder = copied(root, tmp_path)
+    (folder / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: ...\n")
+    names = ("AutoConfig", "AutoModelForSequenceClassification", "AutoTokenizer", "AutoImageProcessor")
+    change(folder / file, auto_map=dict.fromkeys(names, "code.Own"))
+    _, model = load(folder)  # by the classes of the library, which has all of them
+    outputs(model, args=texts(*TEXTS))
+    change(folder / "config.json", custom_pipelines={"text-classification": {"impl": "code.Own"}})
+    load(folder)
+    change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["code.Own", None]}, tokenizer_class="Own")
+    assert_refused(folder, "never run here")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_pickle_as_weights_runs_no_code(root: Path, tmp_path: Path) -> None:
     folder = copied(root, tmp_path)
     (folder / "model.safetensors").unlink()

@@ -16,8 +16,8 @@ from PIL import Image
 
 from adapters.wire.media.sound import resample
 from runtimes.tensor.huggingface.model import ALIKE, PADDED, PipelineModel
-from runtimes.tensor.interfaces import Array, InvalidRow
-from tests.support.hugging_face import save_vit, save_wav2vec2, save_whisper, save_yolos
+from runtimes.tensor.interfaces import Array, InvalidRow, ModelLoadError
+from tests.support.hugging_face import change, save_vit, save_wav2vec2, save_whisper, save_yolos
 from tests.support.pipeline_models import assert_alike, assert_json_alike, load, outputs, refused, texts
 
 RANDOM = np.random.default_rng(11)
@@ -116,6 +116,15 @@ def test_any_bytes_are_read_or_refused_alone(kind: str, root: Path, content: byt
     assert 0 not in errors
     assert all(isinstance(one, InvalidRow) for one in errors.values())
     assert len(values["output"]) == 3
+
+
+@pytest.mark.parametrize("save", [save_vit, save_wav2vec2])
+def test_a_processor_of_the_folder_is_refused(save: Any, tmp_path: Path) -> None:
+    own = {"auto_map": {"AutoImageProcessor": "code.Own", "AutoFeatureExtractor": "code.Own"}}
+    kinds = {"image_processor_type": "Own", "feature_extractor_type": "Own"}
+    change(save(tmp_path / "m") / "preprocessor_config.json", **own, **kinds)
+    with pytest.raises(ModelLoadError, match="needs Own, which is code of the folder and never run here"):
+        load(tmp_path / "m")
 
 
 def test_speech_is_recognised_as_the_pipeline_does(root: Path) -> None:

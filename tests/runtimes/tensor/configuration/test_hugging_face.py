@@ -19,7 +19,7 @@ from runtimes.tensor.configuration.reading import Reading, read_model
 from runtimes.tensor.huggingface.folder import opened
 from runtimes.tensor.huggingface.tensors import signature
 from runtimes.tensor.interfaces import ModelLoadError
-from runtimes.tensor.models.repository import Repository, Root
+from runtimes.tensor.models.repository import Repository, RepositoryError, Root
 
 pytestmark = pytest.mark.plain
 
@@ -57,6 +57,18 @@ def test_a_snapshot_that_was_pulled_is_a_model_itself(tmp_path: Path) -> None:
     repository = Repository(Root(tmp_path, "hf:org/reviews", "reviews", is_pulled=True))
     assert [*repository.scan().models] == ["reviews"]
     assert repository.find("reviews").versions == (1,)
+
+
+def test_a_repository_that_is_a_folder_of_hugging_face_is_one_model(tmp_path: Path) -> None:
+    """Its own folders, such as one with the model in another format, are no models."""
+    folder = save(tmp_path / "reviews")
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_bytes(b"")
+    repository = Repository(folder)
+    assert [*repository.scan().models] == ["reviews"]
+    assert repository.find("reviews").version(1) == folder
+    with pytest.raises(RepositoryError, match="there is no model onnx"):
+        repository.find("onnx")
 
 
 def test_our_own_configuration_comes_first(tmp_path: Path) -> None:
