@@ -10,7 +10,7 @@ from runtimes.llm.engine.model_runner import Pooler
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.model.embedding_config import EmbeddingConfig
-from runtimes.llm.model.encoder import Encoder
+from runtimes.llm.model.encoders.encoder import Encoder
 from runtimes.llm.model.matrix import Weight, WeightsName, held, moved
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Sampled, StepBatch

@@ -1,8 +1,6 @@
 """The computation of a step in torch, which is the reference for the other executors.
 
-encoder.py           encoders, all in the manner of BERT; encoder_layers.py: their layers
-encoder_config.py    the shape of an encoder; encoder_families.py: the families of encoders, one row for each;
-                     encoder_features.py: what is special in them
+encoders/            models that attend to a whole text at once
 embedding_config.py  how a model's vectors are made; dense.py: layers after a vector is pooled
 classifier.py        the head of a classifier; classifier_config.py: its shape
 llama.py             decoders, all in the manner of Llama; layers.py: a layer's weights

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from runtimes.llm.model.classifier_config import ClassifierConfig, Function, HeadLayout
 from runtimes.llm.model.embedding_config import module_types
-from runtimes.llm.model.encoder_families import ENCODERS
+from runtimes.llm.model.encoders.families import ENCODERS
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Pooling
 from runtimes.llm.weights.generation_config import json_file

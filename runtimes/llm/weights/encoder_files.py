@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runtimes.llm.model.embedding_config import DenseLayout, PoolingName
-from runtimes.llm.model.encoder_config import EncoderConfig, encodes, shape_of
-from runtimes.llm.model.encoder_families import ENCODERS, EncoderFamily, family_of, stored_in
+from runtimes.llm.model.encoders.config import EncoderConfig, encodes, shape_of
+from runtimes.llm.model.encoders.families import ENCODERS, EncoderFamily, family_of, stored_in
 from runtimes.llm.model.matrix import Weight
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.gguf_checkpoint import GgufTensors

@@ -1,6 +1,6 @@
 """Encoders in GGUF files: what llama.cpp calls their fields and tensors.
 
-Fields become those of config.json, so that a row here leads to a row of model/encoder_families.py. Values that a file
+Fields become those of config.json, so that a row here leads to a row of model/encoders/families.py. Values that a file
 omits are the defaults of llama.cpp's own code (https://github.com/ggml-org/llama.cpp/tree/master/src/models).
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from runtimes.llm.model.encoder_families import GEMMA, EncoderFamily
+from runtimes.llm.model.encoders.families import GEMMA, EncoderFamily
 from runtimes.llm.model.model_config import MAX_LAYERS, UnsupportedModel, checked_count
 from runtimes.llm.model.tensor_names import TensorPart
 
@@ -44,8 +44,8 @@ class GgufFields:
 
 @dataclass(frozen=True, slots=True)
 class GgufEncoder:
-    """`family` is a row of model/encoder_families.py; `files` are the names of its tensors here. `raw` makes the fields
-    of config.json, beside those of all encoders."""
+    """`family` is a row of model/encoders/families.py; `files` are the names of its tensors here. `raw` makes the
+    fields of config.json, beside those of all encoders."""
 
     family: str
     files: EncoderFamily

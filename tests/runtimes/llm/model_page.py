@@ -1,6 +1,6 @@
 """The page of models: `python -m tests.runtimes.llm.model_page > docs/llm-models.md`."""
 
-from runtimes.llm.model.encoder_families import ENCODERS
+from runtimes.llm.model.encoders.families import ENCODERS
 from runtimes.llm.model.families import FAMILIES
 from runtimes.llm.weights.gguf_config import ARCHITECTURES
 from runtimes.llm.weights.gguf_encoder import ENCODER_ARCHITECTURES

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runtimes.llm.model.encoder_families import ENCODERS, GEMMA
+from runtimes.llm.model.encoders.families import ENCODERS, GEMMA
 from runtimes.llm.model.hugging_face import OTHER_PARTS
 from runtimes.llm.weights.gguf_config import ARCHITECTURES
 from tests.runtimes.llm.families import FAMILIES

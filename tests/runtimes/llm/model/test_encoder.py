@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, BertConfig, BertModel, RobertaCo
 from runtimes.llm.engine.async_engine import EngineConfig, PromptTooLong
 from runtimes.llm.engine.encoder_loader import encoder_engine, read_encoder
 from runtimes.llm.model.embedding_config import EmbeddingConfig
-from runtimes.llm.model.encoder import Encoder
+from runtimes.llm.model.encoders.encoder import Encoder
 from runtimes.llm.model.matrix import WeightsName
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Chunk, SamplingParams

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from runtimes.llm.model.encoder_families import ENCODERS, EncoderFamily, family_of
+from runtimes.llm.model.encoders.families import ENCODERS, EncoderFamily, family_of
 from runtimes.llm.model.model_config import Rope, UnsupportedModel
 
 _ACTIVATIONS = {

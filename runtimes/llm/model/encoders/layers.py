@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.model.encoder_config import EncoderConfig
+from runtimes.llm.model.encoders.config import EncoderConfig
 from runtimes.llm.model.matrix import Weight, concatenated, linear
 
 TensorSource = Callable[[str, tuple[int, ...]], Weight]

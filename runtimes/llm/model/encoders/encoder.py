@@ -1,8 +1,8 @@
 """Encoders, which attend to a whole text at once and represent its meaning.
 
 BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) and RoBERTa, on which MiniLM, bge, e5 and most other
-embedding models are based, and those after them, which turn queries and keys or have a gate (encoder_families.py). T is
-the number of tokens in a step; texts are concatenated without padding. encoder_layers.py has the layers.
+embedding models are based, and those after them, which turn queries and keys or have a gate (families.py). T is
+the number of tokens in a step; texts are concatenated without padding. layers.py has the layers.
 """
 
 import functools
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.model.encoder_config import EncoderConfig
-from runtimes.llm.model.encoder_layers import Attend, LayerReader, TensorSource
+from runtimes.llm.model.encoders.config import EncoderConfig
+from runtimes.llm.model.encoders.layers import Attend, LayerReader, TensorSource
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.sequence import Chunk
 

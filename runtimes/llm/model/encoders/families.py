@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runtimes.llm.model import encoder_features as features
-from runtimes.llm.model.encoder_features import Raw
+from runtimes.llm.model.encoders import features
+from runtimes.llm.model.encoders.features import Raw
 from runtimes.llm.model.tensor_names import TensorPart
 
 
