@@ -28,9 +28,11 @@ class SafetensorsCheckpoint:
         config = hugging_face_config(raw, _eos_of_generation(folder))
         self._family = family_of(text_part(raw))
         self._files = QuantizedFiles(files or TensorFiles(folder), quantization_settings(raw))
+        self.config = config
         self.embeds_only = not config.tie_word_embeddings and self._lacks_head(raw)
         """Whether the model was saved without the matrix that gives logits; it cannot answer."""
-        self.config = replace(config, tie_word_embeddings=True) if self.embeds_only else config
+        if self.embeds_only:
+            self.config = replace(config, tie_word_embeddings=True)
 
     @property
     def adapter_base(self) -> AdapterBase:
