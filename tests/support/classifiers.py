@@ -24,6 +24,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
     "mpnet": {"pad_token_id": 1},
     "nomic_bert": {},
+    "electra": {"embedding_size": 16},
+    "albert": {"embedding_size": 16, "num_hidden_groups": 2, "num_hidden_layers": 5},
     "gte": {"type_vocab_size": 2},
     "modernbert": {"local_attention": 8, **_ENDS},
     "modernbert, mean": {
@@ -35,7 +37,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_positions": 64, "bos_token_id": 101, "eos_token_id": 102},
 }  # fmt: skip
 """What each family's configuration has beside the shape."""
-_TYPED = ("bert", "nomic_bert", "gte")
+_TYPED = ("bert", "nomic_bert", "gte", "electra", "albert")
 """The families whose tokenizers give a model the types of tokens."""
 
 

@@ -5,6 +5,7 @@ sentence-transformers' CrossEncoder reads it, and as transformers' pipeline of t
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,8 @@ _ROBERTA = HeadLayout(dense="classifier.dense", out="classifier.out_proj")
 _LAYOUTS: Mapping[str, HeadLayout] = {
     **dict.fromkeys(("bert", "new", "gte", "nomic_bert"), _POOLER),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), _ROBERTA),
+    "electra": replace(_ROBERTA, activation="gelu"),
+    "albert": HeadLayout(dense="pooler", out="classifier"),
     "distilbert": HeadLayout(dense="pre_classifier", activation="relu", out="classifier"),
 }
 _DECODER = HeadLayout(out="score", biased=False)

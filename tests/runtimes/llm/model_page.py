@@ -75,6 +75,7 @@ _ENCODERS = {
     "new gte": "gte-multilingual, gte-en v1.5, arctic-embed-m-v2",
     "embeddinggemma": "EmbeddingGemma",
     "t5": "sentence-t5, gtr-t5",
+    "electra albert": "ELECTRA, ALBERT",
 }
 _AS_BERT = ("roberta", "xlm-roberta", "camembert", "distilbert")
 _MODEL_TYPES = {"embeddinggemma": "gemma3_text"}
@@ -85,11 +86,13 @@ _CLASSIFIERS = {
     "modernbert": ("gte-reranker-modernbert, Ettin rerankers", "`head`, `classifier`; the first state or the mean"),
     "new gte nomic_bert": ("gte-multilingual-reranker", "pooler, `classifier`"),
     "distilbert": ("distilbert-sst-2 and the like", "`pre_classifier`, `classifier`"),
+    "electra": ("ms-marco-electra", "`classifier` of two layers"),
+    "albert": ("classifiers of ALBERT", "pooler, `classifier`"),
     "mpnet": ("classifiers of MPNet", "`classifier` of two layers"),
 }
 _MISSING = {
     "deepseek_v32": ("DeepSeek V3.2", "latent attention of another kind"),
-    "albert deberta deberta-v2 electra xlm-roberta-flash": ("Jina v3, DeBERTa", "their own kinds of attention"),
+    "deberta deberta-v2 xlm-roberta-flash": ("Jina v3, DeBERTa", "their own kinds of attention"),
 }  # fmt: skip
 _HEAD = """# Models that the LLM engine serves
 

@@ -12,7 +12,7 @@ _ACTIVATIONS = {
     "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu",
 }  # fmt: skip
 # Encoders by the way that they are trained, which this engine computes nothing of.
-_OTHERS = frozenset({"albert", "deberta", "deberta-v2", "electra", "xlm-roberta-flash"})
+_OTHERS = frozenset({"deberta", "deberta-v2", "xlm-roberta-flash"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class EncoderConfig:
     bias by distance if there are `buckets` of distances, the last of all from `farthest` on. A `gated` MLP is
     activation(gate) × up. `square_norms` divide by the root mean square, with weights stored without `norm_offset`;
     `head_norms` are of each query and key. Scores are multiplied by `attention_scale`, 1 / √head_dim if None.
+    Words have vectors of `embedding_size` if it is not None, which a matrix brings to `hidden_size`. `stored_layers`
+    are the layers in the files, of each that is computed, if several are one.
     """
 
     vocab_size: int
@@ -59,6 +61,8 @@ class EncoderConfig:
     key_heads: int | None = None
     attention_scale: float | None = None
     embedding_scale: float = 1.0
+    embedding_size: int | None = None
+    stored_layers: tuple[int, ...] = ()
 
     @property
     def num_kv_heads(self) -> int:

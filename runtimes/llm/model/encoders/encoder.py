@@ -26,7 +26,7 @@ class Encoder:
     def __init__(self, config: EncoderConfig, tensor: TensorSource) -> None:
         self.config = config
         read = LayerReader(config, tensor)
-        hidden = config.hidden_size
+        hidden = config.hidden_size if config.embedding_size is None else config.embedding_size
         self._words = read.plain("embeddings.word_embeddings.weight", config.vocab_size, hidden)
         self._scale = torch.tensor(config.embedding_scale, dtype=self._words.dtype).item()
         self._places: Tensor | None = None
@@ -37,8 +37,12 @@ class Encoder:
         if config.num_types:
             self._types = read.plain("embeddings.token_type_embeddings.weight", config.num_types, hidden)
         self._turns = [rotary_tables(rope, config.num_positions, self._words.device) for rope in config.ropes]
-        self._norm = read.norm("embeddings.LayerNorm") if config.embedding_norm else None
-        self._layers = [read.layer(index) for index in range(config.num_layers)]
+        self._norm = read.norm("embeddings.LayerNorm", hidden) if config.embedding_norm else None
+        widened = config.embedding_size is not None
+        self._widen = read.linear("embeddings.project", config.hidden_size, hidden, True) if widened else None
+        order = config.stored_layers or range(config.num_layers)
+        layers = {index: read.layer(index) for index in sorted({*order})}
+        self._layers = [layers[index] for index in order]
         self._last_norm = read.norm("final_norm") if config.pre_norms else None
         biases = (config.buckets, config.num_heads)
         self._distances = read.plain("encoder.relative_attention_bias.weight", *biases) if config.buckets else None
@@ -79,6 +83,7 @@ class Encoder:
             hidden = hidden + self._places[positions]
         hidden = hidden if types is None else hidden + types
         hidden = hidden if self._norm is None else self._norm(hidden)
+        hidden = hidden if self._widen is None else self._widen(hidden)
         attend = [self._attention(kind, positions, alike) for kind in range(len(self.config.windows))]
         for layer in self._layers:
             hidden = layer.forward(hidden, attend[layer.kind])

@@ -129,6 +129,21 @@ ENCODERS: Mapping[str, EncoderFamily] = {
     ),
     "new": _GTE,
     "gte": _GTE,
+    "electra": EncoderFamily(names={"embeddings.project": "embeddings_project"}, features=features.electra),
+    "albert": EncoderFamily(
+        defaults={"hidden_act": "gelu_new"},
+        names={
+            "embeddings.project": "encoder.embedding_hidden_mapping_in",
+            **{f"attention.self.{part}": f"albert_layers.0.attention.{part}" for part in ("query", "key", "value")},
+            "attention.output.dense": "albert_layers.0.attention.dense",
+            "attention.output.LayerNorm": "albert_layers.0.attention.LayerNorm",
+            "intermediate.dense": "albert_layers.0.ffn",
+            "output.dense": "albert_layers.0.ffn_output",
+            "output.LayerNorm": "albert_layers.0.full_layer_layer_norm",
+        },
+        layers="encoder.albert_layer_groups",
+        features=features.albert,
+    ),
     "t5": EncoderFamily(
         keys={
             "hidden_size": "d_model",

@@ -154,3 +154,20 @@ def t5(raw: Raw) -> dict[str, Any]:
         "head_size": raw["d_kv"],
         "attention_scale": 1.0,
     }
+
+
+def electra(raw: Raw) -> dict[str, Any]:
+    """ELECTRA's discriminator (Clark et al. 2020, https://arxiv.org/abs/2003.10555)."""
+    size = raw.get("embedding_size") or raw["hidden_size"]
+    return {"embedding_size": None if size == raw["hidden_size"] else size}
+
+
+def albert(raw: Raw) -> dict[str, Any]:
+    """ALBERT (Lan et al. 2020, https://arxiv.org/abs/1909.11942): the layers of a group are one."""
+    layers, groups = raw["num_hidden_layers"], raw.get("num_hidden_groups", 1)
+    if raw.get("inner_group_num", 1) != 1 or not 1 <= groups <= layers:
+        raise UnsupportedModel("an ALBERT with several layers in a group, or more groups than layers, is not supported")
+    return {
+        "embedding_size": raw.get("embedding_size", 128),
+        "stored_layers": tuple(int(layer / (layers / groups)) for layer in range(layers)),
+    }

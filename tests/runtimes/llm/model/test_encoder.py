@@ -159,8 +159,8 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(InvalidCheckpoint, match="lacks hidden_size"):
         read_encoder(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
-    with pytest.raises(UnsupportedModel, match=r"albert.*`kind: vllm`"):
+    (tmp_path / "config.json").write_text('{"model_type": "deberta"}')
+    with pytest.raises(UnsupportedModel, match=r"deberta.*`kind: vllm`"):
         is_encoder(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     assert not is_encoder(tmp_path)
@@ -175,6 +175,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gte": {"max_position_embeddings": 64},
     "gte-untyped": {"max_position_embeddings": 64, "type_vocab_size": 0},
     "modernbert": {"max_position_embeddings": 64, "local_attention": 8, "num_hidden_layers": 4},
+    "electra": {"embedding_size": 16},
+    "electra-as-wide": {"embedding_size": 32},
+    "albert": {"embedding_size": 16, "num_hidden_groups": 2, "num_hidden_layers": 5},
     "gemma3_text": {
         "use_bidirectional_attention": True,
         "num_key_value_heads": 2,
@@ -270,4 +273,12 @@ def test_a_layer_with_a_tensor_more_is_refused(tmp_path: Path) -> None:
     more = {"encoder.layer.0.attention.self.gate.weight": torch.ones(4)}
     save_file(load_file(file) | more, file)
     with pytest.raises(UnsupportedModel, match=r"attention\.self\.gate\.weight.*would be wrong.*`kind: vllm`"):
+        read_encoder(tmp_path, dtype="float32")
+
+
+@pytest.mark.parametrize("change", [{"inner_group_num": 2}, {"num_hidden_groups": 7}])
+def test_an_albert_of_other_groups_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    file = saved(AutoModel.from_config(AutoConfig.for_model("albert", **SHAPE | FAMILIES["albert"])), tmp_path)
+    (file / "config.json").write_text(json.dumps(json.loads((file / "config.json").read_text()) | change))
+    with pytest.raises(UnsupportedModel, match="several layers in a group, or more groups"):
         read_encoder(tmp_path, dtype="float32")
