@@ -25,6 +25,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mpnet": {"pad_token_id": 1},
     "nomic_bert": {},
     "electra": {"embedding_size": 16},
+    "deberta-v2": {
+        "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8, "share_att_key": True,
+        "norm_rel_ebd": "layer_norm", "position_biased_input": False,
+    },
     "albert": {"embedding_size": 16, "num_hidden_groups": 2, "num_hidden_layers": 5},
     "gte": {"type_vocab_size": 2},
     "modernbert": {"local_attention": 8, **_ENDS},

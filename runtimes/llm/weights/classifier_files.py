@@ -30,6 +30,8 @@ _LAYOUTS: Mapping[str, HeadLayout] = {
     "albert": HeadLayout(dense="pooler", out="classifier"),
     "distilbert": HeadLayout(dense="pre_classifier", activation="relu", out="classifier"),
 }
+_CONFIGURED = ("deberta-v2", "modernbert")
+"""Encoders whose head depends on config.json."""
 _DECODER = HeadLayout(out="score", biased=False)
 
 
@@ -89,6 +91,8 @@ def _pooling(raw: Mapping[str, Any], *, encodes: bool) -> Pooling:
 
 
 def _layout(raw: Mapping[str, Any]) -> HeadLayout:
+    if raw["model_type"] == "deberta-v2":
+        return replace(_POOLER, activation=raw.get("pooler_hidden_act", "gelu"))
     if raw["model_type"] != "modernbert":
         return _layout_of(raw["model_type"])
     return HeadLayout(
@@ -105,7 +109,7 @@ def _layout(raw: Mapping[str, Any]) -> HeadLayout:
 def _layout_of(kind: str) -> HeadLayout:
     if kind not in _LAYOUTS:
         raise UnsupportedModel(
-            f"a classifier of type {kind!r} is not supported; these are: {', '.join(sorted((*_LAYOUTS, 'modernbert')))}"
+            f"a classifier of type {kind!r} is not supported; these are: {', '.join(sorted((*_LAYOUTS, *_CONFIGURED)))}"
         )
     return _LAYOUTS[kind]
 

@@ -18,6 +18,7 @@ from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 # Files of models that were trained with a head store the encoder's tensors under one of these.
 PREFIXES = (
     "", "bert.", "roberta.", "mpnet.", "distilbert.", "model.", "new.", "gte.", "nomic_bert.", "electra.", "albert.",
+    "deberta.",
 )  # fmt: skip
 _COMPUTED = ("inv_freq",)
 """The ends of tensors that follow from the configuration."""

@@ -76,6 +76,7 @@ _ENCODERS = {
     "embeddinggemma": "EmbeddingGemma",
     "t5": "sentence-t5, gtr-t5",
     "electra albert": "ELECTRA, ALBERT",
+    "deberta-v2": "DeBERTa v2 and v3",
 }
 _AS_BERT = ("roberta", "xlm-roberta", "camembert", "distilbert")
 _MODEL_TYPES = {"embeddinggemma": "gemma3_text"}
@@ -86,13 +87,14 @@ _CLASSIFIERS = {
     "modernbert": ("gte-reranker-modernbert, Ettin rerankers", "`head`, `classifier`; the first state or the mean"),
     "new gte nomic_bert": ("gte-multilingual-reranker", "pooler, `classifier`"),
     "distilbert": ("distilbert-sst-2 and the like", "`pre_classifier`, `classifier`"),
+    "deberta-v2": ("mxbai-rerank v1, nli-deberta-v3, Prompt Guard", "pooler, `classifier`"),
     "electra": ("ms-marco-electra", "`classifier` of two layers"),
     "albert": ("classifiers of ALBERT", "pooler, `classifier`"),
     "mpnet": ("classifiers of MPNet", "`classifier` of two layers"),
 }
 _MISSING = {
     "deepseek_v32": ("DeepSeek V3.2", "latent attention of another kind"),
-    "deberta deberta-v2 xlm-roberta-flash": ("Jina v3, DeBERTa", "their own kinds of attention"),
+    "deberta xlm-roberta-flash": ("Jina v3, DeBERTa v1", "their own kinds of attention"),
 }  # fmt: skip
 _HEAD = """# Models that the LLM engine serves
 

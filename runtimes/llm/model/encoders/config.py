@@ -12,7 +12,24 @@ _ACTIVATIONS = {
     "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu",
 }  # fmt: skip
 # Encoders by the way that they are trained, which this engine computes nothing of.
-_OTHERS = frozenset({"deberta", "deberta-v2", "xlm-roberta-flash"})
+_OTHERS = frozenset({"deberta", "xlm-roberta-flash"})
+
+
+@dataclass(frozen=True, slots=True)
+class Disentangled:
+    """Scores of tokens with distances, of which there are 2 × `span` classes, in both directions.
+
+    `keys` are vectors of distances that queries are compared with, `queries` those that keys are. `shared` matrices
+    make them, those of tokens. `logarithmic` classes reach to the distance `farthest`. Vectors may have a norm.
+    """
+
+    span: int
+    farthest: int
+    logarithmic: bool
+    keys: bool
+    queries: bool
+    shared: bool
+    normed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +43,7 @@ class EncoderConfig:
     activation(gate) × up. `square_norms` divide by the root mean square, with weights stored without `norm_offset`;
     `head_norms` are of each query and key. Scores are multiplied by `attention_scale`, 1 / √head_dim if None.
     Words have vectors of `embedding_size` if it is not None, which a matrix brings to `hidden_size`. `stored_layers`
-    are the layers in the files, of each that is computed, if several are one.
+    are the layers in the files, of each that is computed, if several are one. Scores may be `disentangled`.
     """
 
     vocab_size: int
@@ -63,6 +80,7 @@ class EncoderConfig:
     embedding_scale: float = 1.0
     embedding_size: int | None = None
     stored_layers: tuple[int, ...] = ()
+    disentangled: Disentangled | None = None
 
     @property
     def num_kv_heads(self) -> int:

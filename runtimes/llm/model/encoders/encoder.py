@@ -8,6 +8,7 @@ the number of tokens in a step; texts are concatenated without padding. layers.p
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtimes.llm.model.encoders.config import EncoderConfig
+from runtimes.llm.model.encoders.disentangled import DistanceVectors, distance_classes, scale_of
 from runtimes.llm.model.encoders.layers import Attend, LayerReader, TensorSource
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.sequence import Chunk
@@ -91,15 +93,22 @@ class Encoder:
 
     def _attention(self, kind: int, positions: Tensor, alike: list[tuple[int, int]]) -> Attend:
         """The attention of all layers of a kind in one step."""
-        masks = [self._mask(length, self.config.windows[kind]) for _, length in alike]
-        attend = functools.partial(_attended, alike=alike, masks=masks, scale=self.config.attention_scale)
+        config = self.config
+        masks = [self._mask(length, config.windows[kind]) for _, length in alike]
+        scale = config.attention_scale
+        if config.disentangled is not None:
+            scale = scale_of(config.disentangled, config.head_dim)
+        attend = functools.partial(_attended, _Step(alike, masks, scale))
         if not self._turns:
             return attend
         turns = [table[positions][:, None] for table in self._turns[kind]]
-        return lambda query, key, value: attend(rotated(query, *turns), rotated(key, *turns), value)
+        return lambda query, key, *rest: attend(rotated(query, *turns), rotated(key, *turns), *rest)
 
     def _mask(self, length: int, window: int | None) -> Tensor | None:
-        """What is added to scores of texts of `length`, or where their tokens look: [heads or 1, length, length]."""
+        """What is added to scores of texts of `length`, or where their tokens look: [heads or 1, length, length]. Of a
+        disentangled model, the classes of distances [length, length]."""
+        if self.config.disentangled is not None:
+            return distance_classes(length, self.config.disentangled, self._words.device)
         if self._distances is None and (window is None or window >= length):
             return None
         places = torch.arange(length, device=self._words.device)
@@ -119,23 +128,29 @@ def _bucket(apart: Tensor, buckets: int, most: int) -> Tensor:
     return (apart > 0) * half + torch.where(far < single, far, later.clamp(max=half - 1))
 
 
-def _attended(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alike: list[tuple[int, int]],
-    masks: list[Tensor | None],
-    scale: float | None,
-) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Runs of texts of one length, as number and length, and the mask of each run."""
+
+    alike: list[tuple[int, int]]
+    masks: list[Tensor | None]
+    scale: float | None
+
+
+def _attended(step: _Step, query: Tensor, key: Tensor, value: Tensor, distances: DistanceVectors | None) -> Tensor:
     """Every token attends to its text: [T, H, D] and two [T, K, D] → [T, H × D]. Texts of one length at once."""
     grouped = query.shape[1] != key.shape[1]
     outputs, first = [], 0
-    for (count, length), mask in zip(alike, masks, strict=True):
+    for (count, length), mask in zip(step.alike, step.masks, strict=True):
         q, k, v = (
             rows[first : first + count * length].unflatten(0, (count, length)).transpose(1, 2)
             for rows in (query, key, value)
         )
-        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
+        if distances is not None and mask is not None and step.scale is not None:
+            mask = distances.bias(q, k, mask, step.scale)
+        attended = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=step.scale, enable_gqa=grouped
+        )
         outputs.append(attended.transpose(1, 2).reshape(count * length, -1))
         first += count * length
     return torch.cat(outputs)

@@ -129,6 +129,19 @@ ENCODERS: Mapping[str, EncoderFamily] = {
     ),
     "new": _GTE,
     "gte": _GTE,
+    "deberta-v2": EncoderFamily(
+        defaults={"type_vocab_size": 0, "layer_norm_eps": 1e-7},
+        names={
+            "attention.self.query": "attention.self.query_proj",
+            "attention.self.key": "attention.self.key_proj",
+            "attention.self.value": "attention.self.value_proj",
+            "attention.self.distance_key": "attention.self.pos_key_proj",
+            "attention.self.distance_query": "attention.self.pos_query_proj",
+            "encoder.relative_embeddings": "encoder.rel_embeddings",
+            "encoder.relative_norm": "encoder.LayerNorm",
+        },
+        features=features.deberta,
+    ),
     "electra": EncoderFamily(names={"embeddings.project": "embeddings_project"}, features=features.electra),
     "albert": EncoderFamily(
         defaults={"hidden_act": "gelu_new"},

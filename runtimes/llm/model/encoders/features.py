@@ -171,3 +171,34 @@ def albert(raw: Raw) -> dict[str, Any]:
         "embedding_size": raw.get("embedding_size", 128),
         "stored_layers": tuple(int(layer / (layers / groups)) for layer in range(layers)),
     }
+
+
+def deberta(raw: Raw) -> dict[str, Any]:
+    """DeBERTa v2 and v3 (He et al. 2021, https://arxiv.org/abs/2111.09543)."""
+    from runtimes.llm.model.encoders.config import Disentangled  # which imports the table of families
+
+    if not raw.get("relative_attention"):
+        raise UnsupportedModel("a DeBERTa without relative_attention is not supported")
+    if raw.get("conv_kernel_size"):
+        raise UnsupportedModel("a DeBERTa with a convolution (conv_kernel_size) is not supported")
+    for size in ("embedding_size", "pooler_hidden_size"):
+        if raw.get(size, raw["hidden_size"]) != raw["hidden_size"]:
+            raise UnsupportedModel(f"a DeBERTa whose {size} is not its hidden_size is not supported")
+    kinds = raw.get("pos_att_type") or []
+    kinds = kinds.lower().split("|") if isinstance(kinds, str) else kinds
+    if unknown := {kind.strip() for kind in kinds} - {"c2p", "p2c"}:
+        raise UnsupportedModel(f"pos_att_type {min(unknown)!r} is not supported; c2p and p2c are")
+    farthest, buckets = raw.get("max_relative_positions", -1), raw.get("position_buckets", -1)
+    farthest = farthest if farthest > 0 else raw["max_position_embeddings"]
+    return {
+        "place_vectors": bool(raw.get("position_biased_input", True)),
+        "disentangled": Disentangled(
+            span=buckets if buckets > 0 else farthest,
+            farthest=farthest,
+            logarithmic=buckets > 0,
+            keys=any("c2p" in kind for kind in kinds),
+            queries=any("p2c" in kind for kind in kinds),
+            shared=bool(raw.get("share_att_key")),
+            normed="layer_norm" in str(raw.get("norm_rel_ebd", "none")).lower(),
+        ),
+    }

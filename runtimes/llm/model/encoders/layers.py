@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtimes.llm.model.encoders.config import EncoderConfig
+from runtimes.llm.model.encoders.disentangled import DistanceVectors
 from runtimes.llm.model.matrix import Weight, concatenated, linear
 
 TensorSource = Callable[[str, tuple[int, ...]], Weight]
 """The weight of that name, which must have that shape, in the dtype and on the device to compute with."""
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+Attend = Callable[[Tensor, Tensor, Tensor, DistanceVectors | None], Tensor]
 """The attention of one kind of layers: queries [T, H, D], keys and values [T, K, D] → [T, H × D]."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -61,6 +62,7 @@ class EncoderLayer:
     qkv: Linear
     query_norm: Norm | None
     key_norm: Norm | None
+    distances: DistanceVectors | None
     attention_out: Linear
     attention_norm: Norm | None
     attention_post_norm: Norm | None
@@ -88,7 +90,7 @@ class EncoderLayer:
         query, key, value = every.split([heads, key_heads, key_heads], dim=1)
         query = query if self.query_norm is None else self.query_norm(query)
         key = key if self.key_norm is None else self.key_norm(key)
-        return self.attention_out(attend(query, key, value))
+        return self.attention_out(attend(query, key, value, self.distances))
 
     def _mlp(self, rows: Tensor) -> Tensor:
         if self.gate is None:
@@ -102,6 +104,7 @@ class LayerReader:
     def __init__(self, config: EncoderConfig, tensor: TensorSource) -> None:
         self._config = config
         self._tensor = tensor
+        self._vectors: Tensor | None = None
 
     def layer(self, index: int) -> EncoderLayer:
         config, name = self._config, f"encoder.layer.{index}"
@@ -115,6 +118,7 @@ class LayerReader:
             qkv=self._qkv(f"{name}.attention.self"),
             query_norm=self.norm(f"{name}.attention.self.query_norm", size) if config.head_norms else None,
             key_norm=self.norm(f"{name}.attention.self.key_norm", size) if config.head_norms else None,
+            distances=self._distances(f"{name}.attention.self"),
             attention_out=self.linear(f"{name}.attention.output.dense", hidden, queries, config.attention_bias),
             attention_norm=self.norm(f"{name}.attention.output.LayerNorm") if normed else None,
             attention_post_norm=self.norm(f"{name}.attention.output.post_norm") if config.post_norms else None,
@@ -136,6 +140,21 @@ class LayerReader:
         ]
         biases = [part.bias for part in parts if part.bias is not None]
         return Linear(concatenated([part.weight for part in parts]), torch.cat(biases) if biases else None)
+
+    def _distances(self, name: str) -> DistanceVectors | None:
+        config, shape = self._config, self._config.disentangled
+        if shape is None:
+            return None
+        if self._vectors is None:
+            vectors = self.plain("encoder.relative_embeddings.weight", 2 * shape.span, config.hidden_size)
+            self._vectors = self.norm("encoder.relative_norm")(vectors) if shape.normed else vectors
+
+        def heads(part: str) -> Tensor:
+            matrix = self.linear(f"{name}.{part}", config.hidden_size, config.hidden_size, True)
+            return matrix(self._vectors).unflatten(-1, (config.num_heads, -1)).transpose(0, 1)
+
+        keys, queries = ("key", "query") if shape.shared else ("distance_key", "distance_query")
+        return DistanceVectors(heads(keys) if shape.keys else None, heads(queries) if shape.queries else None)
 
     def linear(self, name: str, rows: int, columns: int, biased: bool) -> Linear:
         bias = self.plain(f"{name}.bias", rows) if biased else None

@@ -175,6 +175,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gte": {"max_position_embeddings": 64},
     "gte-untyped": {"max_position_embeddings": 64, "type_vocab_size": 0},
     "modernbert": {"max_position_embeddings": 64, "local_attention": 8, "num_hidden_layers": 4},
+    "deberta_v2": {  # as DeBERTa v3
+        "relative_attention": True,
+        "pos_att_type": "p2c|c2p",
+        "position_buckets": 8,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "position_biased_input": False,
+    },
+    "deberta_v2-apart": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 2},
+    "deberta_v2-keys": {"relative_attention": True, "pos_att_type": ["c2p"], "max_relative_positions": 9},
     "electra": {"embedding_size": 16},
     "electra-as-wide": {"embedding_size": 32},
     "albert": {"embedding_size": 16, "num_hidden_groups": 2, "num_hidden_layers": 5},
@@ -204,7 +214,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 def test_every_family_of_encoders(tmp_path: Path, row: str) -> None:
     torch.manual_seed(0)
     ends = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
-    family = row.partition("-")[0]
+    family = row.partition("-")[0].replace("_v2", "-v2")
     config = AutoConfig.for_model(
         family, **((ends | {"vocab_size": 64} if family == "t5" else SHAPE | ends) | FAMILIES[row])
     )
@@ -281,4 +291,21 @@ def test_an_albert_of_other_groups_is_refused(tmp_path: Path, change: dict[str, 
     file = saved(AutoModel.from_config(AutoConfig.for_model("albert", **SHAPE | FAMILIES["albert"])), tmp_path)
     (file / "config.json").write_text(json.dumps(json.loads((file / "config.json").read_text()) | change))
     with pytest.raises(UnsupportedModel, match="several layers in a group, or more groups"):
+        read_encoder(tmp_path, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"relative_attention": False}, "without relative_attention"),
+        ({"conv_kernel_size": 3}, "conv_kernel_size"),
+        ({"embedding_size": 16}, "embedding_size"),
+        ({"pooler_hidden_size": 16}, "pooler_hidden_size"),
+        ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type 'p2p'"),
+    ],
+)
+def test_another_deberta_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    file = saved(AutoModel.from_config(AutoConfig.for_model("deberta-v2", **SHAPE | FAMILIES["deberta_v2"])), tmp_path)
+    (file / "config.json").write_text(json.dumps(json.loads((file / "config.json").read_text()) | change))
+    with pytest.raises(UnsupportedModel, match=message):
         read_encoder(tmp_path, dtype="float32")
