@@ -133,9 +133,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--task",
-        choices=["auto", "rerank"],
+        choices=[
+            "auto",
+            "rerank",
+            "retrieval.query",
+            "retrieval.passage",
+            "separation",
+            "classification",
+            "text-matching",
+        ],
         default="auto",
-        help="rerank: Qwen 3 Reranker, whose files are those of a chat model; auto: as the model's files specify",
+        help="rerank: Qwen 3 Reranker, whose files are those of a chat model; retrieval.query and the others: an"
+        " adapter of Jina v3; auto: as the model's files specify",
     )
     add(
         "--sampling",

@@ -34,13 +34,14 @@ from runtimes.llm.vision.prompts import PicturePrompts
 from runtimes.llm.vision.settings import vision_settings
 from runtimes.llm.vision.tower import load_tower
 from runtimes.llm.weights.adapter_files import read_adapter
-from runtimes.llm.weights.classifier_files import TaskName, classifier_config
+from runtimes.llm.weights.classifier_files import classifier_config
 from runtimes.llm.weights.dense_files import load_dense
 from runtimes.llm.weights.encoder_files import gguf_dense, is_encoder
 from runtimes.llm.weights.generation_config import sampling_defaults
 from runtimes.llm.weights.gguf_checkpoint import gguf_pooling
 from runtimes.llm.weights.loader import only_embeds, open_checkpoint
 from runtimes.llm.weights.store import resolve
+from runtimes.llm.weights.task_adapters import TaskName, task_adapter
 from runtimes.llm.weights.tensor_files import InvalidCheckpoint
 from runtimes.process import CannotStart, in_thread, listen, precedes, serve, stop_signal
 from runtimes.spans import SpanBuffer
@@ -176,10 +177,13 @@ def load(options: ServiceOptions) -> LoadedModel:
     classifies = classifier_config(path, options.task)
     if classifies is not None and options.adapters:
         raise ValueError("a classifier takes no adapters")
+    adapter = task_adapter(path, options.task)
     if classifies is None:
         embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
         if encodes and path.is_file():
             embedding = replace(embedding, dense=gguf_dense(path, pooling))
+        if adapter is not None:
+            embedding = replace(embedding, prompt=adapter.prompt)
     else:
         embedding = EmbeddingConfig(pooling=classifies.pooling, max_length=classifies.max_length)
     answers = not (encodes or classifies is not None or only_embeds(path))
@@ -188,7 +192,7 @@ def load(options: ServiceOptions) -> LoadedModel:
     if config.speculation is not None and config.speculation.model is not None:
         _check_draft(config.speculation.model, tokenizer)
     pictures = _pictures(path, config, tokenizer) if answers else "it does not answer"
-    engine = load_encoder(config, embedding) if encodes else Engine.load(config)
+    engine = load_encoder(config, embedding, adapter) if encodes else Engine.load(config)
     if beyond := tokenizer.limit_to(engine.vocab_size):
         log.warning("end tokens %s are beyond the model's %d rows: they end no answer", beyond, engine.vocab_size)
     classifier = None if classifies is None else load_classifier(path, classifies, tokenizer)

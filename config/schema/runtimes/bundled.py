@@ -131,9 +131,12 @@ class LlmRuntime(PlacedRuntime):
     pooling: Literal["auto", "mean", "last", "cls"] = "auto"
     """Hidden states that form a text's embedding. ``auto``: as the model's files specify, else the last one, and the
     mean of all for an encoder."""
-    task: Literal["auto", "rerank"] = "auto"
+    task: Literal[
+        "auto", "rerank", "retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"
+    ] = "auto"
     """What the model is for. ``auto``: as its files specify: a classifier's head ranks and classifies, any other model
-    chats or embeds. ``rerank``: Qwen 3 Reranker, whose files do not differ from a chat model's."""
+    chats or embeds. ``rerank``: Qwen 3 Reranker, whose files do not differ from a chat model's. The others are adapters
+    of Jina v3, one of which is added to its weights at load."""
     matryoshka: bool = False
     """Whether clients may truncate embeddings to any ``dimensions``, which is only meaningful for models trained for
     it. Not needed if the model's ``config.json`` declares it."""

@@ -21,8 +21,8 @@ from runtimes.llm.engine.async_engine import AsyncEngine, SamplingParams
 from runtimes.llm.engine.classifier_loader import Classifier
 from runtimes.llm.grammar.constraint import Compiled, Grammar, Grammars
 from runtimes.llm.grammar.think_rules import ThoughtRules
-from runtimes.llm.model.dense import DenseLayers
 from runtimes.llm.model.embedding_config import EmbeddingConfig
+from runtimes.llm.model.encoders.dense import DenseLayers
 from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sampling_params import BadWords, spelled
 from runtimes.llm.sequence import Constraint, PhaseTimes, Standing, StepAdapter

@@ -16,16 +16,22 @@ from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Sampled, StepBatch
 from runtimes.llm.weights.encoder_files import encoder_files
 from runtimes.llm.weights.loader import DeviceName, DtypeName, check_weight, choose_device, choose_dtype
+from runtimes.llm.weights.task_adapters import TaskAdapter
 
 
 def read_encoder(
-    path: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto", weights: WeightsName = "auto"
+    path: Path,
+    *,
+    dtype: DtypeName = "auto",
+    device: DeviceName = "auto",
+    weights: WeightsName = "auto",
+    adapter: TaskAdapter | None = None,
 ) -> Encoder:
     """Raises UnsupportedModel, InvalidCheckpoint or InvalidGguf for an unusable model, ValueError for an unknown
     device."""
     target = choose_device(device)
     number = choose_dtype(dtype, target)
-    files = encoder_files(path)
+    files = encoder_files(path, adapter)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         stored, weight = files.weight(name)
@@ -42,11 +48,13 @@ def read_encoder(
     return encoder
 
 
-def load_encoder(config: EngineConfig, embedding: EmbeddingConfig) -> Engine:
+def load_encoder(config: EngineConfig, embedding: EmbeddingConfig, adapter: TaskAdapter | None = None) -> Engine:
     """Like `Engine.load` for models that answer."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    encoder = read_encoder(config.model, dtype=config.dtype, device=config.device, weights=config.weights)
+    encoder = read_encoder(
+        config.model, dtype=config.dtype, device=config.device, weights=config.weights, adapter=adapter
+    )
     return encoder_engine(encoder, config, embedding)
 
 

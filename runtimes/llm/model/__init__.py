@@ -1,7 +1,7 @@
 """The computation of a step in torch, which is the reference for the other executors.
 
 encoders/            models that attend to a whole text at once
-embedding_config.py  how a model's vectors are made; dense.py: layers after a vector is pooled
+embedding_config.py  how a model's vectors are made
 classifier.py        the head of a classifier; classifier_config.py: its shape
 llama.py             decoders, all in the manner of Llama; layers.py: a layer's weights
 lora.py              adapters of low rank, and what they add to a product

@@ -22,6 +22,8 @@ _POOLINGS: dict[str, Pooling] = {
 _OURS = ("Transformer", "Pooling", "Dense", "Normalize")
 """The modules that are computed, in their only order; there may be several dense layers."""
 _PACKAGE = "sentence_transformers."
+_WITH_TASKS = "custom_st.Transformer"
+"""Jina v3's own class, which selects an adapter."""
 _DENSE_FIELDS = {
     "in_features", "out_features", "bias", "activation_function", "module_input_name", "module_output_name",
 }  # fmt: skip
@@ -70,7 +72,7 @@ def embedding_config(
     own: Pooling = "mean" if encoder else "last"
     normalize, prompt, settings, dense = True, "", dict[str, Any](), tuple[DenseLayout, ...]()
     if (path / "modules.json").is_file():
-        modules = _modules(path / "modules.json")
+        modules = _modules(path / "modules.json", tasks="lora_adaptations" in _object(path / "config.json"))
         kinds = [kind for kind, _ in modules]
         normalize, prompt = "Normalize" in kinds, _prompt(path)
         folders = [path / folder for kind, folder in modules if kind == "Pooling"]
@@ -94,9 +96,12 @@ def module_types(file: Path) -> set[str]:
     return {_type(module) for module in _list(file)}
 
 
-def _modules(file: Path) -> list[tuple[str, str]]:
-    """Each module's class and folder. Raises UnsupportedModel for other modules, or another order."""
+def _modules(file: Path, *, tasks: bool) -> list[tuple[str, str]]:
+    """Each module's class and folder. The transformer of a model with `tasks` is its authors'. Raises UnsupportedModel
+    for other modules, or another order."""
     modules = [(_type(module), Path(str(module["path"])).name) for module in _list(file)]
+    if tasks:
+        modules = [("Transformer" if kind == _WITH_TASKS else kind, folder) for kind, folder in modules]
     kinds = [kind for kind, _ in modules]
     if unknown := sorted({*kinds} - {*_OURS}):
         raise UnsupportedModel(f"modules.json lists {unknown[0]}; supported are {', '.join(_OURS)}. {_ADVICE}")

@@ -10,6 +10,7 @@ quantized_files.py   its tensors as if nothing were quantized; quantized_layouts
 quantized_writer.py  writes such a folder
 classifier_files.py  a classifier: its labels, and the functions of its logits
 dense_files.py       layers between a text's vector and its client's
+task_adapters.py     the tasks of Jina v3
 adapter_files.py     PEFT's adapters; adapter_config.py: their settings
 tensor_files.py      its files: safetensors, pickles and JSON
 """

@@ -7,7 +7,7 @@ sentence-transformers' CrossEncoder reads it, and as transformers' pipeline of t
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from runtimes.llm.model.classifier_config import ClassifierConfig, Function, HeadLayout
 from runtimes.llm.model.embedding_config import module_types
@@ -15,8 +15,8 @@ from runtimes.llm.model.encoders.families import ENCODERS
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Pooling
 from runtimes.llm.weights.generation_config import json_file
+from runtimes.llm.weights.task_adapters import TaskName
 
-TaskName = Literal["auto", "rerank"]
 _CLASSIFIES = "ForSequenceClassification"
 _QWEN_MARK = "is_original_qwen3_reranker"
 _NO_LIMIT = 1 << 30

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from runtimes.llm.model.dense import DenseLayers
 from runtimes.llm.model.embedding_config import DenseLayout, EmbeddingConfig
+from runtimes.llm.model.encoders.dense import DenseLayers
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.gguf_checkpoint import GgufTensors
 from runtimes.llm.weights.loader import check_weight, hidden_size

@@ -13,6 +13,7 @@ from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.gguf_checkpoint import GgufTensors
 from runtimes.llm.weights.gguf_encoder import ENCODER_ARCHITECTURES, GgufFields, raw_config, stored_family
 from runtimes.llm.weights.gguf_metadata import read_metadata
+from runtimes.llm.weights.task_adapters import TaskAdapter, TaskFiles
 from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
 # Files of models that were trained with a head store the encoder's tensors under one of these.
@@ -63,20 +64,20 @@ def _raw(path: Path) -> dict[str, Any]:
     return raw if isinstance(raw, dict) else {}
 
 
-def encoder_files(path: Path) -> EncoderFiles:
+def encoder_files(path: Path, adapter: TaskAdapter | None = None) -> EncoderFiles:
     """Raises UnsupportedModel, InvalidCheckpoint or InvalidGguf for an unusable model."""
     try:
-        return GgufEncoderFiles(path) if path.suffix == ".gguf" else FolderEncoderFiles(path)
+        return GgufEncoderFiles(path) if path.suffix == ".gguf" else FolderEncoderFiles(path, adapter)
     except (TypeError, ArithmeticError) as error:
         raise UnsupportedModel(f"the configuration of {path.name} is not valid: {error!r}") from None
 
 
 class FolderEncoderFiles:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, adapter: TaskAdapter | None = None) -> None:
         raw = json_object(folder / "config.json")
         self._family = ENCODERS[family_of(raw)]
         self.config = shape_of(self._family, raw)
-        self._files = TensorFiles(folder)
+        self._files = TaskFiles(TensorFiles(folder), adapter)
         self._read = set[str]()
 
     def weight(self, name: str) -> tuple[str, Weight]:

@@ -77,9 +77,12 @@ _ENCODERS = {
     "t5": "sentence-t5, gtr-t5",
     "electra albert": "ELECTRA, ALBERT",
     "deberta-v2": "DeBERTa v2 and v3",
+    "jina-v3 jina_embeddings_v3": "Jina v3",
 }
 _AS_BERT = ("roberta", "xlm-roberta", "camembert", "distilbert")
-_MODEL_TYPES = {"embeddinggemma": "gemma3_text"}
+_MODEL_TYPES = {
+    "embeddinggemma": "gemma3_text", "jina-v3 jina_embeddings_v3": "xlm-roberta jina_embeddings_v3",
+}  # fmt: skip
 """config.json's model_type of a row that has a name of its own."""
 _CLASSIFIERS = {
     "bert": ("ms-marco-MiniLM, TinyBERT", "pooler, `classifier`"),
@@ -94,7 +97,7 @@ _CLASSIFIERS = {
 }
 _MISSING = {
     "deepseek_v32": ("DeepSeek V3.2", "latent attention of another kind"),
-    "deberta xlm-roberta-flash": ("Jina v3, DeBERTa v1", "their own kinds of attention"),
+    "deberta": ("DeBERTa v1", "their own kinds of attention"),
 }  # fmt: skip
 _HEAD = """# Models that the LLM engine serves
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runtimes.llm.model.encoders.families import ENCODERS, GEMMA
+from runtimes.llm.model.encoders.families import ENCODERS, GEMMA, JINA
 from runtimes.llm.model.hugging_face import OTHER_PARTS
 from runtimes.llm.weights.gguf_config import ARCHITECTURES
 from tests.runtimes.llm.families import FAMILIES
@@ -23,7 +23,7 @@ def test_the_page_lists_every_family_and_no_other() -> None:
 
 
 def test_every_encoder_of_the_page_ranks() -> None:
-    only_embed = {GEMMA, "t5"}
+    only_embed = {GEMMA, "t5", JINA, "jina_embeddings_v3"}
     assert classifiers() == set(ENCODERS) - only_embed
 
 

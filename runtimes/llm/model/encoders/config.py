@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+from runtimes.llm.model.encoders.distances import Disentangled
 from runtimes.llm.model.encoders.families import ENCODERS, EncoderFamily, family_of
 from runtimes.llm.model.model_config import Rope, UnsupportedModel
 
@@ -12,24 +13,7 @@ _ACTIVATIONS = {
     "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu",
 }  # fmt: skip
 # Encoders by the way that they are trained, which this engine computes nothing of.
-_OTHERS = frozenset({"deberta", "xlm-roberta-flash"})
-
-
-@dataclass(frozen=True, slots=True)
-class Disentangled:
-    """Scores of tokens with distances, of which there are 2 × `span` classes, in both directions.
-
-    `keys` are vectors of distances that queries are compared with, `queries` those that keys are. `shared` matrices
-    make them, those of tokens. `logarithmic` classes reach to the distance `farthest`. Vectors may have a norm.
-    """
-
-    span: int
-    farthest: int
-    logarithmic: bool
-    keys: bool
-    queries: bool
-    shared: bool
-    normed: bool
+_OTHERS = frozenset({"deberta"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtimes.llm.model.encoders.config import Disentangled
+from runtimes.llm.model.encoders.distances import Disentangled
 
 
 @dataclass(frozen=True, slots=True)

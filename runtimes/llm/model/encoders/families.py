@@ -38,6 +38,8 @@ def _fused(name: str) -> dict[str, TensorPart]:
     }
 
 
+JINA = "jina-v3"
+"""Its model_type is that of XLM-RoBERTa, xlm-roberta."""
 GEMMA = "embeddinggemma"
 """Its model_type is that of a decoder, gemma3_text."""
 _NOMIC_KEYS = {
@@ -56,6 +58,15 @@ _GTE = EncoderFamily(
     },
     features=features.gte,
 )
+_JINA_NAMES: dict[str, str | TensorPart] = {
+    "embeddings.LayerNorm": "emb_ln",
+    **_fused("mixer.Wqkv"),
+    "attention.output.dense": "mixer.out_proj",
+    "attention.output.LayerNorm": "norm1",
+    "intermediate.dense": "mlp.fc1",
+    "output.dense": "mlp.fc2",
+    "output.LayerNorm": "norm2",
+}
 ENCODERS: Mapping[str, EncoderFamily] = {
     "bert": EncoderFamily(),
     "roberta": EncoderFamily(features=features.after_padding),
@@ -129,6 +140,10 @@ ENCODERS: Mapping[str, EncoderFamily] = {
     ),
     "new": _GTE,
     "gte": _GTE,
+    JINA: EncoderFamily(names=_JINA_NAMES, layers="encoder.layers", features=features.jina),
+    "jina_embeddings_v3": EncoderFamily(
+        names=_JINA_NAMES, layers="encoder.layers", features=features.jina_of_transformers
+    ),
     "deberta-v2": EncoderFamily(
         defaults={"type_vocab_size": 0, "layer_norm_eps": 1e-7},
         names={
@@ -218,6 +233,10 @@ def family_of(raw: Raw) -> str:
     kind = str(raw.get("model_type"))
     if kind == "gemma3_text" and raw.get("use_bidirectional_attention"):
         return GEMMA
+    if kind in ("xlm-roberta", "xlm-roberta-flash") and (
+        raw.get("lora_adaptations") or raw.get("position_embedding_type") == "rotary"
+    ):
+        return JINA
     return kind
 
 

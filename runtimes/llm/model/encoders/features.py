@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from runtimes.llm.model.encoders.distances import Disentangled
 from runtimes.llm.model.model_config import Rope, UnsupportedModel
 
 Raw = Mapping[str, Any]
@@ -13,7 +14,7 @@ def after_padding(raw: Raw) -> dict[str, Any]:
     return {"first_position": raw.get("pad_token_id", 1) + 1}
 
 
-def _rope(raw: Raw, layer_type: str | None = None, theta: float = 10_000.0) -> Rope:
+def rope(raw: Raw, layer_type: str | None = None, theta: float = 10_000.0) -> Rope:
     from runtimes.llm.model.rope import rope_of  # needs torch, and the table does not
 
     head_dim = raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]
@@ -30,7 +31,7 @@ def nomic(raw: Raw) -> dict[str, Any]:
     if raw.get("rotary_emb_scale_base") or raw.get("rotary_emb_fraction", 1.0) != 1.0:
         raise UnsupportedModel("a Nomic model whose rotation is scaled or partial is not supported")
     return {
-        "ropes": (_rope(raw, theta=raw.get("rotary_emb_base", 1000.0)),),
+        "ropes": (rope(raw, theta=raw.get("rotary_emb_base", 1000.0)),),
         "gated": True,
         "attention_bias": False,
         "up_bias": False,
@@ -54,8 +55,8 @@ def gte(raw: Raw) -> dict[str, Any]:
             raise UnsupportedModel(f"rope scaling {scaling} is not supported for a model of type `new`")
         theta *= scaling["factor"]
         divisor = scaling["factor"] ** (2 * raw["num_attention_heads"] / raw["hidden_size"])
-    rope = _rope(raw, theta=theta)
-    slower = divided(rope, torch.full((len(rope.frequencies),), divisor))
+    plain = rope(raw, theta=theta)
+    slower = divided(plain, torch.full((len(plain.frequencies),), divisor))
     return {"ropes": (slower,), "gated": True, "up_bias": False}
 
 
@@ -71,8 +72,8 @@ def modern(raw: Raw) -> dict[str, Any]:
     bias = bool(raw.get("attention_bias")), bool(raw.get("mlp_bias"))
     return {
         "ropes": (
-            _rope(raw, full, raw.get("global_rope_theta", 160_000.0)),
-            _rope(raw, sliding, raw.get("local_rope_theta") or 10_000.0),
+            rope(raw, full, raw.get("global_rope_theta", 160_000.0)),
+            rope(raw, sliding, raw.get("local_rope_theta") or 10_000.0),
         ),
         "windows": (None, raw.get("local_attention", 128) // 2),
         "layer_kinds": tuple(int(kind == sliding) for kind in types),
@@ -101,8 +102,8 @@ def gemma(raw: Raw) -> dict[str, Any]:
             raise UnsupportedModel(f"{option} is not supported for a Gemma that embeds")
     return {
         "ropes": (
-            _rope(raw, full, raw.get("rope_theta", 1_000_000.0)),
-            _rope(raw, sliding, raw.get("rope_local_base_freq", 10_000.0)),
+            rope(raw, full, raw.get("rope_theta", 1_000_000.0)),
+            rope(raw, sliding, raw.get("rope_local_base_freq", 10_000.0)),
         ),
         "windows": (None, raw["sliding_window"] // 2),
         "layer_kinds": tuple(int(kind == sliding) for kind in types),
@@ -175,8 +176,6 @@ def albert(raw: Raw) -> dict[str, Any]:
 
 def deberta(raw: Raw) -> dict[str, Any]:
     """DeBERTa v2 and v3 (He et al. 2021, https://arxiv.org/abs/2111.09543)."""
-    from runtimes.llm.model.encoders.config import Disentangled  # which imports the table of families
-
     if not raw.get("relative_attention"):
         raise UnsupportedModel("a DeBERTa without relative_attention is not supported")
     if raw.get("conv_kernel_size"):
@@ -202,3 +201,17 @@ def deberta(raw: Raw) -> dict[str, Any]:
             normed="layer_norm" in str(raw.get("norm_rel_ebd", "none")).lower(),
         ),
     }
+
+
+def jina(raw: Raw) -> dict[str, Any]:
+    """Jina v3 as its authors' code describes it (https://arxiv.org/abs/2409.10173): XLM-RoBERTa with rotations."""
+    if raw.get("position_embedding_type") != "rotary" or raw.get("use_reg_tokens") or raw.get("truncate_dim"):
+        raise UnsupportedModel("an XLM-RoBERTa of Jina's with register tokens, or shorter vectors, is not supported")
+    if raw.get("emb_pooler", "mean") not in (None, "mean"):
+        raise UnsupportedModel(f"emb_pooler {raw['emb_pooler']!r} is not supported; mean is")
+    return {"ropes": (rope(raw, theta=raw.get("rotary_emb_base", 10_000.0)),)}
+
+
+def jina_of_transformers(raw: Raw) -> dict[str, Any]:
+    """Jina v3 as transformers has it."""
+    return {"ropes": (rope(raw, theta=20_000.0),)}

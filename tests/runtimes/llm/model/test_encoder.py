@@ -185,6 +185,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "deberta_v2-apart": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 2},
     "deberta_v2-keys": {"relative_attention": True, "pos_att_type": ["c2p"], "max_relative_positions": 9},
+    "jina_embeddings_v3": {"pad_token_id": 1, "type_vocab_size": 1, "max_position_embeddings": 64},
     "electra": {"embedding_size": 16},
     "electra-as-wide": {"embedding_size": 32},
     "albert": {"embedding_size": 16, "num_hidden_groups": 2, "num_hidden_layers": 5},
