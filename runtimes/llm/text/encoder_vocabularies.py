@@ -36,18 +36,24 @@ def wordpiece(metadata: Mapping[str, Any], tokens: list[str], types: Sequence[in
     ordinary = [token for token, type in zip(tokens, types, strict=True) if type != CONTROL and token[:1] != "["]
     lowercase = not any(token != token.lower() for token in ordinary)
     bare = lowercase and not any(_has_accent(token) for token in ordinary)
-    first, last, unknown = (_token(metadata, tokens, *names) for names in (_FIRST, _LAST, _UNKNOWN))
+    unknown = _token(metadata, tokens, *_UNKNOWN)
     vocab = {token: id for id, token in enumerate(tokens)}
     backend = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unknown, max_input_chars_per_word=100))
     backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=bare)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
-    backend.post_processor = processors.TemplateProcessing(
+    backend.post_processor = ends(metadata, tokens)
+    return backend
+
+
+def ends(metadata: Mapping[str, Any], tokens: Sequence[str]) -> processors.PostProcessor:
+    """What puts a text between the tokens of the file's roles `cls` and `seperator`."""
+    first, last = (_token(metadata, tokens, *names) for names in (_FIRST, _LAST))
+    return processors.TemplateProcessing(
         single=[first, "$A", last],
         pair=[first, "$A", last, "$B:1", f"{last}:1"],
-        special_tokens=[(token, vocab[token]) for token in (first, last)],
+        special_tokens=[(token, tokens.index(token)) for token in (first, last)],
     )
-    return backend
 
 
 _FIRST = ("cls", "bos", "[CLS]")

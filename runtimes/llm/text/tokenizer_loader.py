@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from runtimes.llm.model.hugging_face import token_ids
 from runtimes.llm.text.declared_tokens import ROLES, declare
+from runtimes.llm.text.encoder_vocabularies import ends as ends_of_texts
 from runtimes.llm.text.encoder_vocabularies import unigram, wordpiece, wordpiece_tokens
 from runtimes.llm.text.tokenizer import PieceKind, Tokenizer, UnsupportedTokenizer, ids_of
 from runtimes.llm.weights.generation_config import json_file
@@ -41,6 +42,7 @@ _LLAMA3_NAMES = (
 )  # fmt: skip
 _SPLITS = {
     **dict.fromkeys(("default", "gpt-2", "smollm", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"), None),
+    **dict.fromkeys(("roberta-bpe", "modern-bert"), None),
     **dict.fromkeys((*_LLAMA3_NAMES, "smaug-bpe", "dbrx"), _LLAMA3_SPLIT),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "kormo", "f2llmv2"), _QWEN2_SPLIT),
     "tekken": _TEKKEN_SPLIT,
@@ -75,7 +77,10 @@ def gguf_tokenizer(path: Path) -> Tokenizer:
     backend = _BACKENDS[name](metadata, tokens, types)
     backend.add_special_tokens([_added(metadata, text, special=True) for text in tokens if text in control])
     backend.add_tokens([_added(metadata, text, special=False) for text in tokens if text in defined])
-    if metadata.get("tokenizer.ggml.add_eos_token", name == "t5") and (eos := named.get("eos_token")) is not None:
+    encodes = name == "gpt2" and metadata.get("general.architecture") in ("bert", "modern-bert")
+    if encodes:
+        backend.post_processor = ends_of_texts(metadata, tokens)
+    elif metadata.get("tokenizer.ggml.add_eos_token", name == "t5") and (eos := named.get("eos_token")) is not None:
         backend.post_processor = processors.TemplateProcessing(
             single=["$A", eos], special_tokens=[(eos, backend.token_to_id(eos))]
         )
@@ -85,8 +90,8 @@ def gguf_tokenizer(path: Path) -> Tokenizer:
         kind=kind,
         named=named,
         eos_token_ids=ids_of(backend, ends),
-        # A wordpiece vocabulary's own template has both ends.
-        add_bos=kind != "wordpiece" and metadata.get("tokenizer.ggml.add_bos_token", begins),
+        # The template of an encoder has both ends.
+        add_bos=kind != "wordpiece" and not encodes and metadata.get("tokenizer.ggml.add_bos_token", begins),
         chat_template=metadata.get("tokenizer.chat_template"),
         tool_template=metadata.get("tokenizer.chat_template.tool_use"),
     )
@@ -152,6 +157,8 @@ def _byte_level_bpe(metadata: Mapping[str, Any], tokens: list[str], types: Seque
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = _pre_tokenizer(name)
     backend.decoder = decoders.ByteLevel()
+    if name == "modern-bert":
+        backend.normalizer = normalizers.NFC()
     return backend
 
 

@@ -101,6 +101,16 @@ _T5_NAMES: dict[str, str | TensorPart] = {
 }
 
 
+_MODERN_NAMES: dict[str, str | TensorPart] = {
+    **_NAMES,
+    "attention.output.LayerNorm": "attn_norm",
+    "intermediate.gate": TensorPart("ffn_up", "first"),
+    "intermediate.dense": TensorPart("ffn_up", "second"),
+    "output.LayerNorm": "ffn_norm",
+    "final_norm": "output_norm",
+}
+
+
 def _bert(field: GgufFields) -> dict[str, Any]:
     """Positions of RoBERTa are stored from the first that a text has."""
     return {"max_position_embeddings": field.tensors.shape("position_embd.weight")[0]}
@@ -109,6 +119,27 @@ def _bert(field: GgufFields) -> dict[str, Any]:
 def _nomic(field: GgufFields) -> dict[str, Any]:
     _refuse_scaling(field)
     return {"rotary_emb_base": field("rope.freq_base")}
+
+
+def _modern(field: GgufFields) -> dict[str, Any]:
+    """The first layer attends to everything, as does each that begins a pattern."""
+    _refuse_scaling(field)
+    every = field("attention.sliding_window_pattern", 3)
+    if isinstance(every, list):
+        slides = [bool(sliding) for sliding in every]
+    else:
+        slides = [bool(layer % every) for layer in range(field("block_count"))]
+    return {
+        "layer_types": ["sliding_attention" if sliding else "full_attention" for sliding in slides],
+        "local_attention": field("attention.sliding_window"),
+        "global_rope_theta": field("rope.freq_base"),
+        "local_rope_theta": field("rope.freq_base_swa"),
+        "norm_eps": field("attention.layer_norm_epsilon"),
+        "hidden_act": field("hidden_activation", field("hidden_act", "gelu")),
+        "norm_bias": "output_norm.bias" in field.tensors,
+        "attention_bias": "blk.0.attn_output.bias" in field.tensors,
+        "mlp_bias": "blk.0.ffn_down.bias" in field.tensors,
+    }
 
 
 def _gemma(field: GgufFields) -> dict[str, Any]:
@@ -151,6 +182,7 @@ def _refuse_scaling(field: GgufFields) -> None:
 ENCODER_ARCHITECTURES: Mapping[str, GgufEncoder] = {
     "bert": GgufEncoder("bert", EncoderFamily(names=_NAMES, layers="blk"), _bert),
     "nomic-bert": GgufEncoder("nomic_bert", EncoderFamily(names=_NAMES, layers="blk"), _nomic),
+    "modern-bert": GgufEncoder("modernbert", EncoderFamily(names=_MODERN_NAMES, layers="blk"), _modern),
     "t5encoder": GgufEncoder("t5", EncoderFamily(names=_T5_NAMES, layers="enc.blk"), _t5, undeclared=True),
     "gemma-embedding": GgufEncoder(GEMMA, EncoderFamily(names=_GEMMA_NAMES, layers="blk"), _gemma, dense=True),
 }

@@ -46,11 +46,28 @@ def unigrams() -> tokenizers.Tokenizer:
     return backend
 
 
+def byte_pairs(*, composed: bool) -> tokenizers.Tokenizer:
+    """As ModernBERT has it, which composes characters, or RoBERTa."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    if composed:
+        backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=ENDS, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(TEXTS, trainer)
+    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return backend
+
+
 def write(path: Path, model: str, tokens: Sequence[str], types: Sequence[int], **fields: Any) -> Path:
     writer = GGUFWriter(path, fields.pop("architecture", "bert"))
     writer.add_tokenizer_model(model)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
+    if (merges := fields.pop("merges", None)) is not None:
+        writer.add_token_merges(merges)
+    if (pre := fields.pop("pre", None)) is not None:
+        writer.add_tokenizer_pre(pre)
     if (scores := fields.pop("scores", None)) is not None:
         writer.add_token_scores(scores)
     for name, value in fields.items():
@@ -88,16 +105,27 @@ def write_unigrams(path: Path, backend: tokenizers.Tokenizer, **fields: Any) -> 
     return write(path, "t5", names, types, scores=scores, **(roles | fields))
 
 
+def write_byte_pairs(path: Path, backend: tokenizers.Tokenizer, **fields: Any) -> Path:
+    merges = [" ".join(pair) for pair in json.loads(backend.to_str())["model"]["merges"]]
+    tokens = ordered(backend)
+    types = [CONTROL if token in ENDS else NORMAL for token in tokens]
+    return write(path, "gpt2", tokens, types, merges=merges, **ROLES, **fields)
+
+
 ROLES = {"cls_token_id": 2, "seperator_token_id": 3, "unknown_token_id": 1}
 
 
-@pytest.fixture(scope="module", params=["uncased", "cased", "accents", "older", "xlm-roberta"])
+@pytest.fixture(scope="module", params=["uncased", "cased", "accents", "older", "xlm-roberta", "modernbert", "roberta"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Tokenizer]:
     """The tokenizer, and the one of its GGUF file."""
     path = tmp_path_factory.mktemp("gguf") / "m.gguf"
     if request.param == "xlm-roberta":
         theirs = unigrams()
         return theirs, load_tokenizer(write_unigrams(path, theirs))
+    if request.param in ("modernbert", "roberta"):
+        theirs = byte_pairs(composed=request.param == "modernbert")
+        names = {"modernbert": ("modern-bert", "modern-bert"), "roberta": ("bert", "roberta-bpe")}[request.param]
+        return theirs, load_tokenizer(write_byte_pairs(path, theirs, architecture=names[0], pre=names[1]))
     lowercase = request.param != "cased"
     theirs = bert(lowercase=lowercase, strip_accents=False if request.param == "accents" else None)
     return theirs, load_tokenizer(write_bert(path, theirs, older=request.param == "older", **ROLES))
@@ -131,7 +159,7 @@ def test_t5_begins_texts_with_no_token(tmp_path: Path) -> None:
 
 def test_incomplete_vocabularies_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTokenizer, match=r"no tokenizer\.ggml\.cls_token_id, and no token \[CLS\]"):
-        load_tokenizer(write(tmp_path / "a.gguf", "bert", ["▁a", "b"], [NORMAL, NORMAL]))
+        load_tokenizer(write(tmp_path / "a.gguf", "bert", ["[UNK]", "▁a"], [CONTROL, NORMAL]))
     with pytest.raises(UnsupportedTokenizer, match="2 tokens, but scores of 1"):
         load_tokenizer(write(tmp_path / "b.gguf", "t5", ["▁a", "b"], [NORMAL, NORMAL], scores=[0.0]))
     with pytest.raises(UnsupportedTokenizer, match="incomplete"):

@@ -32,12 +32,22 @@ GEMMA = {
 }  # fmt: skip
 T5 = {"d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4, "relative_attention_num_buckets": 8}
 T5_FIELDS = {"attention.relative_buckets_count": 8, "context_length": 512}
+MODERN = {"num_hidden_layers": 4, "local_attention": 8, "pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2}
+BIASED = {"norm_bias": True, "attention_bias": True, "mlp_bias": True}
+MODERN_FIELDS = {"rope.freq_base": 160000.0, "rope.freq_base_swa": 10000.0}
 FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "bert": ("bert", {}, {}),
     "xlm-roberta": ("bert", {"pad_token_id": 1, "type_vocab_size": 1}, {"context_length": 38}),
     "nomic_bert": ("nomic-bert", {"pad_token_id": 0}, {"rope.freq_base": 1000.0}),
     "t5": ("t5encoder", T5, T5_FIELDS),
     "t5, gated": ("t5encoder", T5 | {"feed_forward_proj": "gated-gelu"}, T5_FIELDS),
+    "modernbert": ("modern-bert", MODERN, MODERN_FIELDS),
+    "modernbert, biased": ("modern-bert", MODERN | BIASED, MODERN_FIELDS | {"attention.sliding_window_pattern": 3}),
+    "modernbert, silu": (
+        "modern-bert",
+        MODERN | {"hidden_activation": "silu"},
+        MODERN_FIELDS | {"hidden_activation": "silu"},
+    ),
     "gemma3_text": ("gemma-embedding", GEMMA, {"rope.freq_base": 1_000_000.0}),
 }
 
