@@ -16,12 +16,13 @@ from torch import Tensor
 
 from runtimes.llm.model.embedding_config import PoolingName
 from runtimes.llm.model.families import FAMILIES
-from runtimes.llm.model.matrix import GroupQuantized, Weight
-from runtimes.llm.model.model_config import UnsupportedModel
+from runtimes.llm.model.matrix import GroupQuantized, Weight, unquantized, with_rows
+from runtimes.llm.model.model_config import DeltaShape, UnsupportedModel
 from runtimes.llm.model.tensor_names import Names, TensorPart, neighbours_apart, stored_as
 from runtimes.llm.weights.adapter_files import AdapterBase
 from runtimes.llm.weights.gguf_blocks import from_blocks, is_blocks
 from runtimes.llm.weights.gguf_config import GgufModel, gguf_config
+from runtimes.llm.weights.gguf_hybrid import HYBRID_NAMES, RESTORED, as_in_folders, expansion, rates_of
 from runtimes.llm.weights.gguf_metadata import (
     GgufDirectory,
     InvalidGguf,
@@ -192,6 +193,7 @@ _NAMES: Names = {
         f"mlp.experts.{{expert}}.{part}_proj": TensorPart(f"ffn_{part}_exps", stacked=True)
         for part in ("gate", "up", "down")
     },
+    **HYBRID_NAMES,
 }
 _FUSED: Names = {
     "self_attn.q_proj": TensorPart("attn_qkv", "query"),
@@ -232,10 +234,19 @@ class GgufCheckpoint:
     def weight(self, name: str) -> Weight:
         if ".act_fn." in name:
             return self._activation(name)
+        if name.endswith("kv_b_proj.weight") and self._stored(name).name not in self._tensors:
+            return self._expansion(name)
         stored = self._stored(name)
         weight = stored.of(self._tensors.weight(stored.name, stored.expert if stored.stacked else None), self.config)
         if name.endswith("conv.conv.weight") and isinstance(weight, Tensor):
             return weight.unflatten(0, (-1, 1))
+        if name.endswith(RESTORED):
+            return as_in_folders(name, unquantized(weight))
+        if (
+            isinstance(self.config.recurrent, DeltaShape)
+            and (rows := rates_of(name, self.config.recurrent)) is not None
+        ):
+            return with_rows(weight, rows)
         if name.endswith("shared_expert_gate.weight"):
             return weight.dequantized().view(1, -1) if isinstance(weight, GroupQuantized) else weight.view(1, -1)
         heads = {"q_proj": self.config.num_heads, "k_proj": self.config.num_kv_heads}.get(name.split(".")[-2])
@@ -243,6 +254,10 @@ class GgufCheckpoint:
             return weight
         kind = self.config.kinds[self.config.layer_kinds[int(name.split(".")[2])]]
         return neighbours_apart(weight, heads, kind, self.config.head_dim)
+
+    def _expansion(self, name: str) -> Tensor:
+        assert self.config.latent is not None
+        return expansion(self._tensors, int(name.split(".")[2]), self.config.latent, self.config)
 
     def _activation(self, name: str) -> Tensor:
         """A number of xIELU, which is a field with one for each layer."""
@@ -258,8 +273,12 @@ class GgufCheckpoint:
             names = {**names, "pre_feedforward_layernorm": "post_attention_norm"}
         if "output_norm.weight" not in self._tensors:
             names = {**names, "model.norm": "token_embd_norm"}
-        if "blk.0.attn_qkv.weight" in self._tensors:
+        if "blk.0.attn_qkv.weight" in self._tensors and self.config.recurrent is None:
             names = {**names, **_FUSED}
+        if "blk.0.ffn_norm" in self._tensors:  # as Falcon-H1's converter spells it
+            names = {**names, "pre_feedforward_layernorm.weight": "ffn_norm"}
+        if self.config.without_mlp:  # a layer is one thing, and has one norm
+            names = {**names, "pre_feedforward_layernorm": "attn_norm"}
         if self.config.gated and self.config.experts is None and "blk.0.ffn_gate.weight" not in self._tensors:
             names = {**names, **_FUSED_MLP}
         return stored_as(names, name, self._tensors.__contains__, layers="blk")

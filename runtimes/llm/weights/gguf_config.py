@@ -7,10 +7,8 @@ Values that a file omits are the defaults of llama.cpp's own code for the archit
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-from torch import Tensor
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from runtimes.llm.model.families import FAMILIES
 from runtimes.llm.model.family import Family
@@ -18,27 +16,20 @@ from runtimes.llm.model.hugging_face import activation_of
 from runtimes.llm.model.model_config import MAX_LAYERS, LayerKind, ModelShape, Rope, UnsupportedModel, checked_count
 from runtimes.llm.model.rope import divided, rope_of
 from runtimes.llm.weights.gguf_encoder import ENCODER_ARCHITECTURES
-
-
-class Tensors(Protocol):
-    """The tensors of a file by name."""
-
-    def __contains__(self, name: str) -> bool: ...
-
-    def shape(self, name: str) -> tuple[int, ...]: ...
-
-    def tensor(self, name: str) -> Tensor: ...
+from runtimes.llm.weights.gguf_hybrid import FIELDS, Tensors, deepseek_family, is_by_key_head
 
 
 @dataclass(frozen=True, slots=True)
 class GgufFamily:
     """`family` is the row of config.json's, `defaults` are its fields for what a file omits. Files have rows of
-    neighbours that turn together, (2i, 2i + 1), if `neighbours`. Only `windowed` families have windows in llama.cpp."""
+    neighbours that turn together, (2i, 2i + 1), if `neighbours`. Only `windowed` families have windows in llama.cpp.
+    Fields of `mixed` ones have a number for each layer, which is 0 where a layer has no such part."""
 
     family: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     neighbours: bool = False
     windowed: bool = False
+    mixed: bool = False
 
 
 ARCHITECTURES: Mapping[str, GgufFamily] = {
@@ -76,8 +67,14 @@ ARCHITECTURES: Mapping[str, GgufFamily] = {
     "apertus": GgufFamily("apertus"),
     "arcee": GgufFamily("arcee", neighbours=True),
     "gpt2": GgufFamily("gpt2"),
-    "lfm2": GgufFamily("lfm2", {"block_auto_adjust_ff_dim": False}),
+    "lfm2": GgufFamily("lfm2", {"block_auto_adjust_ff_dim": False}, mixed=True),
     "gpt-oss": GgufFamily("gpt_oss", windowed=True),
+    "granitehybrid": GgufFamily("granitemoehybrid", neighbours=True, mixed=True),
+    "falcon-h1": GgufFamily("falcon_h1"),
+    "nemotron_h": GgufFamily("nemotron_h", mixed=True),
+    "nemotron_h_moe": GgufFamily("nemotron_h", mixed=True),
+    "qwen3next": GgufFamily("qwen3_next", mixed=True),
+    "deepseek2": GgufFamily("deepseek_v2"),
 }
 _SUPPORTED = sorted({*ARCHITECTURES, *ENCODER_ARCHITECTURES})
 # The fields of an architecture, by what config.json calls them.
@@ -145,7 +142,7 @@ class GgufModel:
         """The architecture's `key`, which must be there if there is no default."""
         value = self.field(f"{self.architecture}.{key}", *default)
         if isinstance(value, list):
-            if key == _KEY_HEADS and self.row.family == "lfm2":
+            if self.row.mixed:
                 value = [heads for heads in value if heads] or value
             if len(set(value)) != 1:
                 raise UnsupportedModel(f"{self.architecture}.{key} differs between layers, which is not supported")
@@ -166,7 +163,7 @@ def gguf_config(model: GgufModel) -> ModelShape:
     tensors = model.tensors
     heads, hidden = model.own("attention.head_count"), model.own("embedding_length")
     head_dim = model.own("attention.key_length", hidden // heads)
-    if model.own("attention.value_length", head_dim) != head_dim:
+    if model.own("attention.value_length", head_dim) != head_dim and model.architecture != "deepseek2":
         raise UnsupportedModel("values of another size than keys are not supported")
     family, raw = _as_config_json(model, head_dim)
     kinds = _layer_kinds(model, family, raw, head_dim)
@@ -190,18 +187,21 @@ def gguf_config(model: GgufModel) -> ModelShape:
         "eos_token_ids": frozenset(end for end in ends if end is not None and 0 <= end < vocabulary),
         "activation": activation_of(raw),
     }
-    stored = {
-        "qkv_bias": "blk.0.attn_q.bias" in tensors or "blk.0.attn_qkv.bias" in tensors,
-        "attention_out_bias": "blk.0.attn_output.bias" in tensors,
-        "mlp_bias": "blk.0.ffn_down.bias" in tensors,
-        "head_bias": "output.bias" in tensors,
-    }
     features = family.features(raw)
-    attending = next((i for i in range(model.layers) if i not in features.get("conv_layers", ())), 0)
-    if f"blk.{attending}.attn_q_norm.weight" not in tensors:
+    if model.architecture == "qwen3next" and features["recurrent"] is not None:
+        features["recurrent"] = replace(features["recurrent"], by_key_head=is_by_key_head(tensors, model.layers))
+    elsewhere = features.get("conv_layers", frozenset()) | features.get("unattended", frozenset())
+    attending = f"blk.{next((i for i in range(model.layers) if i not in elsewhere), 0)}"
+    if f"{attending}.attn_q_norm.weight" not in tensors:
         features["qk_norm"] = None
     elif features.get("qk_norm") is None:
         raise UnsupportedModel(f"norms of queries and keys are not supported for {model.architecture}")
+    stored = {
+        "qkv_bias": f"{attending}.attn_q.bias" in tensors or f"{attending}.attn_qkv.bias" in tensors,
+        "attention_out_bias": f"{attending}.attn_output.bias" in tensors,
+        "mlp_bias": any(f"blk.{index}.ffn_down.bias" in tensors for index in range(model.layers)),
+        "head_bias": "output.bias" in tensors,
+    }
     return ModelShape(**described | features | stored)
 
 
@@ -211,6 +211,8 @@ def _as_config_json(model: GgufModel, head_dim: int) -> tuple[Family, dict[str, 
     experts = model.own("expert_count", 0)
     if model.architecture == "llama" and experts:
         name = "mixtral"
+    if model.architecture == "deepseek2":
+        name = deepseek_family(model)
     family = FAMILIES[name]
     raw = {own: value for own, key in _FIELDS.items() if (value := model.own(key, None)) is not None}
     if not experts:
@@ -228,7 +230,12 @@ def _as_config_json(model: GgufModel, head_dim: int) -> tuple[Family, dict[str, 
     if (types := model.layer_types) is not None:
         raw["layer_types"] = types
     raw.setdefault("num_key_value_heads", raw["num_attention_heads"])
+    raw |= FIELDS.get(model.architecture, _no_fields)(model)
     return family, {**family.defaults, **row.defaults, **raw}
+
+
+def _no_fields(model: object) -> dict[str, Any]:
+    return {}
 
 
 def _eps(model: GgufModel) -> float:
@@ -311,10 +318,13 @@ def _rope(model: GgufModel, head_dim: int) -> Rope:
 
 def _yarn(model: GgufModel, factor: float) -> dict[str, Any]:
     magnitude = model.own("rope.scaling.attn_factor", 1.0) * model.own("rope.scaling.yarn_attn_factor", 1.0)
+    strength = 1 + 0.1 * math.log(factor) if factor > 1 else 1.0
     if model.own("rope.scaling.yarn_log_multiplier", 0.0):
-        raise UnsupportedModel("rope.scaling.yarn_log_multiplier is not supported")
+        if model.architecture != "deepseek2":
+            raise UnsupportedModel("rope.scaling.yarn_log_multiplier is not supported")
+        strength = 1.0  # it is that of the scores
     return {
-        "attention_factor": magnitude * (1 + 0.1 * math.log(factor) if factor > 1 else 1.0),
+        "attention_factor": magnitude * strength,
         "beta_fast": model.own("rope.scaling.yarn_beta_fast", 32.0),
         "beta_slow": model.own("rope.scaling.yarn_beta_slow", 1.0),
         # No file has this field: it is the family's own.
