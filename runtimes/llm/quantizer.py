@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if (options.method == "rtn") != (options.calibration is None):
         parser.error(f"--method {options.method} {'takes no' if options.calibration else 'needs'} --calibration")
-    if options.act_order and options.method != "gptq":
+    if options.act_order is not None and options.method != "gptq":
         parser.error("--act-order is of --method gptq")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with importing("llm", EXTRA):
@@ -65,7 +65,8 @@ def _written(source: Path, options: argparse.Namespace, texts: list[list[int]]) 
     folder, bits, group = options.folder, options.bits, options.group
     if options.method == "rtn":
         return f"{write_quantized(source, folder, bits, group)} matrices of {bits} bits"
-    written = write_calibrated(source, folder, Calibration(bits, group, options.method, options.act_order), texts)
+    how = Calibration(bits, group, options.method, options.act_order is not False)
+    written = write_calibrated(source, folder, how, texts)
     summary = f"{written.matrices} matrices of {bits} bits"
     return f"{summary}, {written.nearest} of them rounded to the nearest" if written.nearest else summary
 
@@ -90,7 +91,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--calibration-texts", type=_count(1, 4096), default=128, metavar="N", help="texts that are used at most")
     add("--calibration-length", type=_count(16, 8192), default=512, metavar="N", help="tokens of a text at most")
     add("--seed", type=int, default=0, help="draws the texts where there are more of them")
-    add("--act-order", action="store_true", help="gptq: round the columns with the largest inputs first")
+    add(
+        "--act-order",
+        action=argparse.BooleanOptionalAction,
+        help="gptq: round the columns with the largest inputs first (the default), or in their own order",
+    )
     add("--text", type=Path, help="text for the perplexity; the manual of Python's language if not given")
     add(
         "--tokens",

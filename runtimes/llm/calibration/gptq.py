@@ -17,7 +17,7 @@ _DAMPINGS = (0.01, 0.1, 1.0)
 """Shares of the diagonal's mean that are added to it, the next one where the matrix cannot be inverted."""
 
 
-def gptq(weight: Tensor, gram: Tensor, bits: Bits, group: int, *, act_order: bool = False) -> Codes:
+def gptq(weight: Tensor, gram: Tensor, bits: Bits, group: int, *, act_order: bool) -> Codes:
     """Codes of `weight` [out, in] for inputs of `gram` [in, in], no worse for them in any row than the nearest codes.
 
     With `act_order` the columns of the largest inputs are rounded first, when all others can make up for it. Groups

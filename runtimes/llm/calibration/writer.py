@@ -25,7 +25,8 @@ class Calibration:
     bits: Bits
     group: int
     method: Method = "gptq"
-    act_order: bool = False
+    act_order: bool = True
+    """Of GPTQ. Without it models with a few large channels lose more than with the nearest codes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,6 @@ def test_it_is_the_column_by_column_method_of_the_paper(act_order: bool) -> None
 def test_inputs_that_are_nothing_leave_the_nearest_codes() -> None:
     weight = weight_of(0, 4, 64)
     for gram in (torch.zeros(64, 64), torch.full((64, 64), torch.nan)):
-        codes, nearest = gptq(weight, gram, 4, 32), quantized(weight, 4, 32)
+        codes, nearest = gptq(weight, gram, 4, 32, act_order=True), quantized(weight, 4, 32)
         assert torch.equal(codes[0], nearest[0])
         assert torch.equal(codes[1], nearest[1])

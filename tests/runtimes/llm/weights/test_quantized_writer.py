@@ -142,7 +142,7 @@ def test_the_command_calibrates(command: list[str], tmp_path: Path, capsys: pyte
     texts = tmp_path / "texts.jsonl"
     texts.write_text("\n".join(json.dumps({"text": f"{word} jumps over " * 20}) for word in ("fox", "dog", "x")))
     calibrated = [*command, "--method", "gptq", "--calibration", str(texts), "--calibration-length", "150"]
-    assert main([*calibrated, "--act-order"]) == 0
+    assert main([*calibrated, "--no-act-order"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [printed[0], printed[2]] == [
         "calibration: 3 texts, 450 tokens",
@@ -162,7 +162,7 @@ def test_the_command_calibrates(command: list[str], tmp_path: Path, capsys: pyte
     [
         (["--method", "gptq"], "--method gptq needs --calibration"),
         (["--calibration", "x"], "--method rtn takes no --calibration"),
-        (["--method", "awq", "--calibration", "x", "--act-order"], "--act-order is of --method gptq"),
+        (["--method", "awq", "--calibration", "x", "--no-act-order"], "--act-order is of --method gptq"),
         (["--calibration-texts", "0"], "0 is not a number from 1 to 4096"),
         (["--calibration-length", "9000"], "9000 is not a number from 16 to 8192"),
     ],
