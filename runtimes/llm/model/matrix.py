@@ -89,6 +89,17 @@ def with_rows(weight: Weight, rows: Tensor) -> Weight:
     return replace(weight, codes=weight.codes[rows], scales=weight.scales[rows], offsets=offsets)
 
 
+def with_columns(weight: Weight, columns: Tensor) -> Weight:
+    """The given columns, in that order; codes stay codes where whole groups move."""
+    if not isinstance(weight, GroupQuantized):
+        return weight[:, columns]
+    if len(columns) % weight.group or columns.remainder(weight.group).view(-1, weight.group).diff().ne(1).any():
+        return weight.dequantized()[:, columns]
+    groups = columns[:: weight.group] // weight.group
+    offsets = None if weight.offsets is None else weight.offsets[:, groups]
+    return replace(weight, codes=weight.codes[:, columns], scales=weight.scales[:, groups], offsets=offsets)
+
+
 def rows_of(weight: Weight, part: slice) -> Weight:
     """Some neighbouring rows, in the same memory."""
     if not isinstance(weight, GroupQuantized):

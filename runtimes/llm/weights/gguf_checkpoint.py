@@ -16,13 +16,13 @@ from torch import Tensor
 
 from runtimes.llm.model.embedding_config import PoolingName
 from runtimes.llm.model.families import FAMILIES
-from runtimes.llm.model.matrix import GroupQuantized, Weight, unquantized, with_rows
+from runtimes.llm.model.matrix import GroupQuantized, Weight, unquantized
 from runtimes.llm.model.model_config import DeltaShape, UnsupportedModel
 from runtimes.llm.model.tensor_names import Names, TensorPart, neighbours_apart, stored_as
 from runtimes.llm.weights.adapter_files import AdapterBase
 from runtimes.llm.weights.gguf_blocks import from_blocks, is_blocks
 from runtimes.llm.weights.gguf_config import GgufModel, gguf_config
-from runtimes.llm.weights.gguf_hybrid import HYBRID_NAMES, RESTORED, as_in_folders, expansion, rates_of
+from runtimes.llm.weights.gguf_hybrid import HYBRID_NAMES, IN_TURNS, RESTORED, as_in_folders, delta_weight, expansion
 from runtimes.llm.weights.gguf_metadata import (
     GgufDirectory,
     InvalidGguf,
@@ -211,6 +211,7 @@ class GgufCheckpoint:
         self._fields = self._tensors.metadata
         model = GgufModel(self._field, self._tensors)
         self._neighbours = model.row.neighbours
+        self._in_turns = model.architecture.startswith("qwen35")
         self._family = FAMILIES[model.row.family]
         self.config = gguf_config(model)
 
@@ -241,12 +242,9 @@ class GgufCheckpoint:
         if name.endswith("conv.conv.weight") and isinstance(weight, Tensor):
             return weight.unflatten(0, (-1, 1))
         if name.endswith(RESTORED):
-            return as_in_folders(name, unquantized(weight))
-        if (
-            isinstance(self.config.recurrent, DeltaShape)
-            and (rows := rates_of(name, self.config.recurrent)) is not None
-        ):
-            return with_rows(weight, rows)
+            weight = as_in_folders(name, unquantized(weight))
+        if ".linear_attn." in name and isinstance(self.config.recurrent, DeltaShape):
+            return delta_weight(name, weight, self.config.recurrent, in_turns=self._in_turns)
         if name.endswith("shared_expert_gate.weight"):
             return weight.dequantized().view(1, -1) if isinstance(weight, GroupQuantized) else weight.view(1, -1)
         heads = {"q_proj": self.config.num_heads, "k_proj": self.config.num_kv_heads}.get(name.split(".")[-2])
@@ -275,6 +273,8 @@ class GgufCheckpoint:
             names = {**names, "model.norm": "token_embd_norm"}
         if "blk.0.attn_qkv.weight" in self._tensors and self.config.recurrent is None:
             names = {**names, **_FUSED}
+        if self._in_turns:
+            names = {**names, **IN_TURNS}
         if "blk.0.ffn_norm" in self._tensors:  # as Falcon-H1's converter spells it
             names = {**names, "pre_feedforward_layernorm.weight": "ffn_norm"}
         if self.config.without_mlp:  # a layer is one thing, and has one norm

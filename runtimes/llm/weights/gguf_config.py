@@ -74,6 +74,8 @@ ARCHITECTURES: Mapping[str, GgufFamily] = {
     "nemotron_h": GgufFamily("nemotron_h", mixed=True),
     "nemotron_h_moe": GgufFamily("nemotron_h", mixed=True),
     "qwen3next": GgufFamily("qwen3_next", mixed=True),
+    "qwen35": GgufFamily("qwen3_5_text", mixed=True),
+    "qwen35moe": GgufFamily("qwen3_5_moe_text", mixed=True),
     "deepseek2": GgufFamily("deepseek_v2"),
 }
 _SUPPORTED = sorted({*ARCHITECTURES, *ENCODER_ARCHITECTURES})

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from runtimes.llm.model.matrix import Weight, with_columns, with_rows
 from runtimes.llm.model.model_config import DeltaShape, LatentShape, ModelShape, UnsupportedModel
 from runtimes.llm.model.tensor_names import Names
 
@@ -185,6 +186,10 @@ HYBRID_NAMES: Names = {
 }
 
 
+IN_TURNS: Names = {"linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha"}
+"""Qwen3.5's own."""
+
+
 def as_in_folders(name: str, stored: Tensor) -> Tensor:
     """The tensor `name`, a vector or a convolution of a recurrent layer, with config.json's numbers and shape."""
     if name.endswith("conv1d.weight"):
@@ -197,7 +202,30 @@ RESTORED = ("conv1d.weight", ".A_log", "mamba.D", "mamba.norm.weight")
 """Ends of the names of tensors that `as_in_folders` restores."""
 
 
-def rates_of(name: str, shape: DeltaShape) -> Tensor | None:
+def delta_weight(name: str, stored: Weight, shape: DeltaShape, *, in_turns: bool) -> Weight:
+    """The tensor `name` of a layer of the gated delta rule, with its rows or columns as in config.json's files.
+
+    Value heads of Qwen3.5 are `in_turns`: the first of every key head, then the second of every one.
+    """
+    if not in_turns:
+        rows = _rates(name, shape)
+        return stored if rows is None else with_rows(stored, rows)
+    part = name.split(".")[4]
+    heads = torch.arange(shape.value_heads).view(-1, shape.key_heads).t().flatten()
+    values = (heads[:, None] * shape.value_dim + torch.arange(shape.value_dim)).flatten()
+    if part == "out_proj":
+        return with_columns(stored, values)
+    if part in ("A_log", "dt_bias", "in_proj_b", "in_proj_a"):
+        return with_rows(stored, heads)
+    if part == "in_proj_z":
+        return with_rows(stored, values)
+    if part in ("in_proj_qkv", "conv1d"):
+        before = torch.arange(shape.channels - shape.inner)
+        return with_rows(stored, torch.cat([before, len(before) + values]))
+    return stored
+
+
+def _rates(name: str, shape: DeltaShape) -> Tensor | None:
     """The rows of `ssm_ba` that are β or the steps, which each key head has beside each other; None of other names."""
     part = {"in_proj_b": 0, "in_proj_a": 1}.get(name.split(".")[-2])
     if part is None:
@@ -228,6 +256,8 @@ FIELDS: Mapping[str, Callable[[GgufFields], dict[str, Any]]] = {
     "nemotron_h": nemotron_h,
     "nemotron_h_moe": nemotron_h,
     "qwen3next": qwen3_next,
+    "qwen35": qwen3_next,
+    "qwen35moe": qwen3_next,
     "deepseek2": deepseek2,
 }
 """config.json's fields that only these architectures have."""

@@ -16,7 +16,8 @@ from tests.runtimes.llm.families import permuted
 
 ARCHITECTURES = {
     "granitemoehybrid": "granitehybrid", "falcon_h1": "falcon-h1", "nemotron_h": "nemotron_h",
-    "qwen3_next": "qwen3next", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
+    "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe",
+    "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
 }  # fmt: skip
 _YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
@@ -33,6 +34,9 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     "nemotron_h_moe": ("nemotron_h", {"layers_block_type": ["mamba", "moe", "attention", "moe", "mamba"]}),
     "qwen3_next": ("qwen3_next", _QWEN),
     "qwen3_next-first": ("qwen3_next", _QWEN),
+    "qwen3_5": ("qwen3_5_text", {}),
+    "qwen3_5-shared": ("qwen3_5_text", {"linear_num_key_heads": 2, "linear_value_head_dim": 32}),
+    "qwen3_5_moe": ("qwen3_5_moe_text", {}),
     "deepseek_v2": ("deepseek_v2", {"rope_parameters": _YARN}),
     "deepseek_v2-lite": ("deepseek_v2-lite", {}),
     "deepseek_v2-whole": ("deepseek_v2-lite", {}),
@@ -90,7 +94,8 @@ class _Fields:
             writer.add_rope_freq_base(rope["rope_theta"])
         {
             "granitehybrid": self._granite, "falcon-h1": self._falcon, "nemotron_h": self._nemotron,
-            "nemotron_h_moe": self._nemotron, "qwen3next": self._qwen, "deepseek2": self._deepseek,
+            "nemotron_h_moe": self._nemotron, "qwen3next": self._qwen,
+            "qwen35": self._qwen, "qwen35moe": self._qwen, "deepseek2": self._deepseek,
         }[self._architecture]()  # fmt: skip
 
     def _each(self, number: int, layers: set[int]) -> list[int]:
@@ -165,6 +170,8 @@ class _Fields:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
         writer.add_rope_dimension_count(int(config.head_dim * config.rope_parameters["partial_rotary_factor"]))
+        if self._architecture == "qwen35":
+            return
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
@@ -268,6 +275,8 @@ def _qwen(name: str, weight: Tensor, config: Any, row: str) -> Iterator[tuple[st
         weight = weight + 1
     if name.endswith("shared_expert_gate.weight"):
         weight = weight.squeeze()
+    if row.startswith("qwen3_5") and "linear_attn" in name:
+        weight = _in_turns(name.split(".")[4], weight, config)
     if "in_proj_qkvz" not in name or row.endswith("first"):
         yield name, weight
         return
@@ -278,6 +287,19 @@ def _qwen(name: str, weight: Tensor, config: Any, row: str) -> Iterator[tuple[st
     layer = name.split(".")[2]
     yield f"blk.{layer}.attn_qkv.weight", torch.cat([q, k, v])
     yield f"blk.{layer}.attn_gate.weight", z
+
+
+def _in_turns(part: str, weight: Tensor, config: Any) -> Tensor:
+    """Value heads one for each key head in turn, in place of all of one key head first."""
+    keys, size = config.linear_num_key_heads, config.linear_value_head_dim
+    size = 1 if part in ("A_log", "dt_bias", "in_proj_a", "in_proj_b") else size
+    others = 2 * keys * config.linear_key_head_dim if part in ("in_proj_qkv", "conv1d") else 0
+    if part == "norm":
+        return weight
+    if part == "out_proj":
+        return weight.unflatten(1, (keys, -1, size)).transpose(1, 2).flatten(1)
+    turned = weight[others:].unflatten(0, (keys, -1, size)).transpose(0, 1).flatten(0, 2)
+    return torch.cat([weight[:others], turned])
 
 
 def _deepseek(name: str, weight: Tensor, config: Any, row: str) -> Iterator[tuple[str, Tensor]]:

@@ -7,7 +7,7 @@ from gguf.quants import dequantize, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.model.matrix import GroupQuantized, WeightsName, held, quantized_4, quantized_8
+from runtimes.llm.model.matrix import GroupQuantized, WeightsName, held, quantized_4, quantized_8, with_columns
 from runtimes.llm.weights.gguf_blocks import from_blocks
 
 MLP, HEAD = "model.layers.0.mlp.up_proj.weight", "lm_head.weight"
@@ -111,3 +111,20 @@ def test_weights_that_are_not_quantized(how: WeightsName) -> None:
         weight_held = held(name, weight, how, torch.bfloat16)
         assert isinstance(weight_held, torch.Tensor)
         assert weight_held.dtype == torch.bfloat16
+
+
+@settings(max_examples=40)
+@given(weight=matrices, size=st.sampled_from([1, 16, 32, 64]), bits=st.sampled_from([4, 8]), seed=st.integers(0, 99))
+def test_columns_move_with_their_scales(weight: torch.Tensor, size: int, bits: int, seed: int) -> None:
+    """Runs of columns in another order: codes stay codes if each run is whole groups."""
+    count = weight.shape[1]
+    runs = torch.arange(count).split(size)
+    order = torch.randperm(len(runs), generator=torch.Generator().manual_seed(seed)).tolist()
+    columns = torch.cat([runs[index] for index in order])
+    matrix = (quantized_4 if bits == 4 else quantized_8)(weight, torch.float32)
+    moved = with_columns(matrix, columns)
+    numbers = moved.dequantized() if isinstance(moved, GroupQuantized) else moved
+    assert torch.equal(numbers, matrix.dequantized()[:, columns])
+    if count % size == 0 and size >= 32:
+        assert isinstance(moved, GroupQuantized)
+    assert torch.equal(with_columns(weight, columns), weight[:, columns])
