@@ -131,7 +131,9 @@ def is_by_key_head(tensors: Tensors, layers: int) -> bool:
 
 
 def deepseek_family(model: GgufFields) -> str:
-    return "deepseek_v3" if model.own("expert_gating_func", 1) == _SIGMOID else "deepseek_v2"
+    """By the function of the router's scores. Where a file does not name it, only a sigmoid's have a bias."""
+    gating = model.own("expert_gating_func", 0)
+    return "deepseek_v3" if gating == _SIGMOID or (not gating and _stored(model, "exp_probs_b.bias")) else "deepseek_v2"
 
 
 def deepseek2(model: GgufFields) -> dict[str, Any]:

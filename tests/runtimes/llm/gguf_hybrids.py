@@ -17,7 +17,7 @@ from tests.runtimes.llm.families import permuted
 ARCHITECTURES = {
     "granitemoehybrid": "granitehybrid", "falcon_h1": "falcon-h1", "nemotron_h": "nemotron_h",
     "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe",
-    "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
+    "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe_lite": "deepseek2",
 }  # fmt: skip
 _YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
@@ -41,6 +41,7 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek_v2-lite": ("deepseek_v2-lite", {}),
     "deepseek_v2-whole": ("deepseek_v2-lite", {}),
     "deepseek_v3": ("deepseek_v3", {"rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "deepseek-glm": ("glm4_moe_lite", {}),
 }
 """`first` and `whole` are as the first converters wrote them."""
 
@@ -196,7 +197,8 @@ class _Fields:
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
         gating = gguf.ExpertGatingFuncType
-        writer.add_expert_gating_func(gating.SIGMOID if config.model_type == "deepseek_v3" else gating.SOFTMAX)
+        if config.model_type != "glm4_moe_lite":  # as its first files are
+            writer.add_expert_gating_func(gating.SOFTMAX if config.model_type == "deepseek_v2" else gating.SIGMOID)
         self._experts()
         rope = config.rope_parameters
         if rope["rope_type"] == "yarn":

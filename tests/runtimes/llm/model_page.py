@@ -212,7 +212,7 @@ def page() -> str:
     for architecture, row in ARCHITECTURES.items():
         files.setdefault(row.family, []).append(architecture)
     files["mixtral"], files["olmo2"] = ["llama"], files["olmo3"]
-    files["deepseek_v3"] = files["deepseek_v2"]
+    files["deepseek_v3"] = files["glm4_moe_lite"] = files["deepseek_v2"]
     lines = [
         f"| {title} | {_coded(types)} | {_coded(' '.join(_archs(types, files)))} | {_SPECIAL.get(types, '')} |"
         for types, title in DECODERS.items()

@@ -1,6 +1,7 @@
 """A GGUF file of a model with recurrent layers or latent attention gives the numbers that transformers computes."""
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import pytest
@@ -8,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from runtimes.llm.engine.async_engine import Engine, EngineConfig
 from runtimes.llm.engine.executor import TorchExecutor
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sampling_params import SamplingParams
@@ -16,7 +18,8 @@ from runtimes.llm.weights.gguf_metadata import read_metadata
 from runtimes.llm.weights.loader import load_model, open_checkpoint
 from tests.runtimes.llm.family_table import tiny
 from tests.runtimes.llm.gguf_hybrids import HYBRIDS, write_hybrid
-from tests.runtimes.llm.reference import save_safetensors
+from tests.runtimes.llm.reference import assert_greedy, save_safetensors
+from tests.support.llm_engines import answers
 
 PROMPT = [(7 * i + i * i // 5) % 250 for i in range(120)]
 
@@ -55,6 +58,20 @@ def test_quantised_tensors_stay_near(tmp_path: Path, name: str) -> None:
     stored = log_probabilities(path, "stored")
     # A token whose experts are nearly tied may have others. Another model would be off by more than 1.
     assert float((stored - expected).abs().mean()) < 0.3
+
+
+@pytest.mark.parametrize("name", ["granitemoehybrid", "nemotron_h", "qwen3_5_moe", "deepseek_v3"])
+def test_an_engine_answers_from_a_gguf_file(tmp_path: Path, name: str) -> None:
+    """All prompts in one batch, in chunks, with states and pages of its own."""
+    row, changes = HYBRIDS[name]
+    model = tiny(row, **changes)
+    folder = save_safetensors(model, tmp_path / "folder")
+    path = write_hybrid(tmp_path / "model.gguf", folder, name, model.config)
+    bounds: dict[str, Any] = {"max_num_batched_tokens": 50, "max_num_seqs": 8, "kv_cache_bytes": 1 << 22}
+    engine = Engine.load(EngineConfig(model=path, dtype="float32", device="cpu", **bounds))
+    prompts = [[5], PROMPT[:34], PROMPT]
+    for prompt, answer in zip(prompts, answers(engine, prompts, 12), strict=True):
+        assert_greedy(model, prompt, answer)
 
 
 WRONG = [
