@@ -27,7 +27,7 @@ memory.py     how much memory there is, and how many pages of the KV cache it ho
 model/        the model in torch, which is the reference for the other executors
 sequence.py   the state of an answer, and the data of a step; sampling_params.py: how its tokens are chosen;
               picture_rows.py: what its pictures put in the place of embeddings;
-              states.py: where its recurrent state is
+              states.py: where its recurrent state is; standing.py: its claim on the engine
 
 Each part imports only parts that are further down in this list.
 """

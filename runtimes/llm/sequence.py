@@ -15,36 +15,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from adapters.errors import InferenceError
 from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sampling_params import SamplingParams
+from runtimes.llm.standing import DEFAULT_STANDING, Standing
 from runtimes.llm.states import HeldSlots, StateUse
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-from math import inf
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The lowest `priority` runs first, as in vLLM. `share` is the tenant's weight beside other tenants. `deadline` is
-    a time of the engine's clock, at which the request is cancelled. Raises ValueError for a share that is not a
-    positive number.
-    """
-
-    tenant: str = ""
-    share: float = 1.0
-    priority: int = 0
-    deadline: float = inf
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share < inf:
-            raise ValueError(f"share must be a number above 0, not {self.share}")
-
-
-DEFAULT_STANDING = Standing()
-"""The standing of a request without headers of the gateway."""
 
 
 __all__ = [
+    "DEFAULT_STANDING",
     "Chunk",
     "Constraint",
     "FinishReason",
@@ -53,6 +33,7 @@ __all__ = [
     "Sampled",
     "SamplingParams",
     "Sequence",
+    "Standing",
     "StepAdapter",
     "StepBatch",
     "TokenLogprobs",
@@ -171,6 +152,13 @@ class Sequence:
     num_continued: int = 0
     """The number of first tokens that belong to the answer, not to the prompt."""
     constraint: Constraint | None = None
+    prediction: abc.Sequence[int] = ()
+    """The tokens that the client expects as the answer."""
+    predicted_ahead: range = range(0)
+    """Those among the proposals of the step that runs, by their places."""
+    num_predicted: int = 0
+    """Tokens of the prediction that were proposed; `num_confirmed` of them were accepted."""
+    num_confirmed: int = 0
     prompt_logprobs: list["TokenLogprobs"] = field(default_factory=list, repr=False)
     """From the prompt's second token on, if requested."""
     standing: Standing = DEFAULT_STANDING
@@ -257,6 +245,12 @@ class Sequence:
             self.tally.add(token_id)
         if self.constraint is not None:
             self.constraint.advance(token_id)
+
+    def confirm(self, proposed: int, right: int) -> None:
+        """Count the tokens of the prediction in a step that accepted `right` of `proposed` tokens."""
+        ahead, self.predicted_ahead = self.predicted_ahead, range(0)
+        self.num_predicted += len(range(ahead.start, min(ahead.stop, proposed)))
+        self.num_confirmed += len(range(ahead.start, min(ahead.stop, right)))
 
     def _banned(self, proposed: abc.Sequence[int] = ()) -> frozenset[int]:
         """The tokens that are excluded next, after `proposed` ones."""
@@ -392,6 +386,9 @@ class TokenOutput:
     error: InferenceError | None = None
     before: "tuple[TokenOutput, ...]" = ()
     """The tokens before this one that the same step has generated."""
+    num_predicted: int = 0
+    """Tokens of the client's prediction that were proposed so far; `num_confirmed` of them were accepted."""
+    num_confirmed: int = 0
 
     @property
     def ends(self) -> bool:

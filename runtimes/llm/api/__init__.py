@@ -8,6 +8,7 @@ sampling_fields.py   how tokens are chosen
 tools.py             the functions that a model may call, and the grammar of their calls
 thinking_fields.py   how a model thinks; thinking.py: the parsers and rules for one model
 pictures.py          the pictures of chats
+prediction.py        the text that a client expects in the answer
 encoding_thread.py   where long texts and pictures are encoded
 submission.py        from a request to its sequences: their standing, and their tokens
 choice.py            from tokens to the text of one answer

@@ -42,9 +42,12 @@ class PromptDetails(msgspec.Struct):
 
 
 class CompletionDetails(msgspec.Struct):
-    """The number of the answer's tokens that are thoughts."""
+    """The number of the answer's tokens that are thoughts; and the numbers of the prediction's tokens that a step has
+    computed ahead, those that are in the answer and those that are not."""
 
-    reasoning_tokens: int
+    reasoning_tokens: int | UnsetType = UNSET
+    accepted_prediction_tokens: int | UnsetType = UNSET
+    rejected_prediction_tokens: int | UnsetType = UNSET
 
 
 class UsageBody(msgspec.Struct):

@@ -59,6 +59,8 @@ class AnswerChoice:
         self.completion_tokens = 0
         self.thought_tokens: int | None = None if options.think is None else 0
         """Tokens of its thoughts; None for a model that does not think."""
+        self.num_predicted = self.num_confirmed = 0
+        """Proposed and accepted tokens of the client's prediction."""
         self.continued_text = ""
         """The final text after the tokens of `continued`."""
         self.token_ids: list[int] = []
@@ -133,6 +135,7 @@ class AnswerChoice:
     def _take(self, output: TokenOutput) -> str:
         """The text that is final with this token."""
         self.completion_tokens += 1
+        self.num_predicted, self.num_confirmed = output.num_predicted, output.num_confirmed
         if output.finish_reason is not None:
             self.finish_reason = output.finish_reason
         if output.logprobs is not None:

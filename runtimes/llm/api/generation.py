@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from adapters.errors import BackendError, InferenceError
 from adapters.spans import Attribute, Span
@@ -106,10 +106,13 @@ class Answering:
         metrics: ServerMetrics,
         scored: Callable[[AnswerChoice], Awaitable[ScoredPrompt]] | None = None,
         ended: Callable[[], None] = lambda: None,
+        *,
+        predicted: bool = False,
     ) -> None:
         """`scored` returns the log-probabilities of a prompt as its first choice reports them. `ended` is called when
-        no choice runs any more."""
+        no choice runs any more. If `predicted`, usage has the tokens of the client's prediction."""
         self._ended = ended
+        self._predicted = predicted
         self.choices = choices
         self._scored = scored
         self._prompt_tokens = prompt_tokens
@@ -190,11 +193,18 @@ class Answering:
         completion = sum([choice.completion_tokens for choice in self.choices])
         # Only the first answer to a prompt counts: the others read the pages that it computed.
         cached = sum({choice.prompt: choice.cached_tokens for choice in reversed(self.choices)}.values())
-        thought = [choice.thought_tokens for choice in self.choices if choice.thought_tokens is not None]
-        details = CompletionDetails(sum(thought)) if thought else UNSET
         return UsageBody(
-            self._prompt_tokens, completion, self._prompt_tokens + completion, PromptDetails(cached), details
+            self._prompt_tokens, completion, self._prompt_tokens + completion, PromptDetails(cached), self._details()
         )
+
+    def _details(self) -> CompletionDetails | UnsetType:
+        thought = [choice.thought_tokens for choice in self.choices if choice.thought_tokens is not None]
+        details = CompletionDetails(sum(thought)) if thought else CompletionDetails()
+        if self._predicted:
+            details.accepted_prediction_tokens = sum([choice.num_confirmed for choice in self.choices])
+            proposed = sum([choice.num_predicted for choice in self.choices])
+            details.rejected_prediction_tokens = proposed - details.accepted_prediction_tokens
+        return details if thought or self._predicted else UNSET
 
     def close(self) -> None:
         """Cancel all choices that still run. Idempotent."""

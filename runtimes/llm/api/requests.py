@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from adapters.errors import CallerError
 from runtimes.llm.api.messages import MAX_MESSAGES, Message
+from runtimes.llm.api.prediction import Prediction
 from runtimes.llm.api.sampling_fields import Count, SamplingFields, TokenId, check_ids
 from runtimes.llm.api.thinking_fields import Effort, Thinking, ThinkingSettings, Variables, variables_of
 from runtimes.llm.api.tools import MAX_TOOLS, Tool, ToolChoice, ToolUse, tool_use
@@ -190,6 +191,11 @@ class GenerateBody(SamplingFields, kw_only=True):
         return self.n or 1
 
     @property
+    def predicted(self) -> str:
+        """The text that the client expects in the answer."""
+        return ""
+
+    @property
     def echoes(self) -> bool:
         """Whether an answer begins with its prompt."""
         return False
@@ -228,6 +234,11 @@ class ChatBody(GenerateBody, kw_only=True):
     thinking_budget: Count | None = None
     max_thinking_tokens: Count | None = None
     include_reasoning: bool | None = None
+    prediction: Prediction | None = None
+
+    @property
+    def predicted(self) -> str:
+        return "" if self.prediction is None else self.prediction.text
 
     def thinking_options(self) -> ThinkingSettings:
         """The settings of thinking. Raises CallerError."""

@@ -138,6 +138,8 @@ class App:
         template = model.template("use /v1/completions", tools=use is not None)
         thinking_options, begun = body.thinking_options(), body.continue_final_message or False
         ignore_thinking(body, template, hints)
+        if body.predicted and not model.engine.speculates:
+            hints.ignore("prediction")
         prompt = await encode_chat(
             model,
             template,
@@ -265,7 +267,10 @@ class App:
                 if choice.continued_text:
                     writer.resume(choice.index, choice.continued_text)
             scored = None if body.prompt_logprobs is None else scored_prompts(model, prompts, body.prompt_logprobs)
-            answering = Answering(choices, sum(map(len, prompts)), self.metrics, scored, stack.pop_all().close)
+            answering = Answering(
+                choices, sum(map(len, prompts)), self.metrics, scored, stack.pop_all().close,
+                predicted=bool(words.predicted),
+            )  # fmt: skip
         if body.stream:
             return await streamed(AnswerStream(answering, writer, with_usage=body.includes_usage))
         try:

@@ -117,21 +117,33 @@ class AnswerForm(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Stop strings, and texts that do not appear in an answer."""
+    """Stop strings, texts that do not appear in an answer, and tokens that the client expects in it."""
 
     stops: StopTable
     bad: BadWords | None
+    predicted: Sequence[int]
 
     @classmethod
     async def of(cls, model: LoadedModel, body: GenerateBody) -> "Words":
         stops = body.stops
         table = await model.encoding.run(sum(map(len, stops)), lambda: StopTable(stops)) if stops else NO_STOPS
+        predicted = await _predicted(model, body)
         if not (words := body.bad_words):
-            return cls(table, None)
+            return cls(table, None, predicted)
         # Each is encoded twice, and a short one takes as long as a message.
         work = sum(map(len, words)) + 2 * TURN * len(words)
         encode = functools.partial(model.tokenizer.encode, continues=True)
-        return cls(table, await model.encoding.run(work, functools.partial(spelled, words, encode)))
+        return cls(table, await model.encoding.run(work, functools.partial(spelled, words, encode)), predicted)
+
+
+async def _predicted(model: LoadedModel, body: GenerateBody) -> list[int]:
+    """The tokens of the prediction, no more than an answer may have; none for an engine that does not speculate."""
+    text, context = body.predicted, model.engine.max_model_len
+    if not text or not model.engine.speculates:
+        return []
+    text = text[: context * model.tokenizer.longest_piece]
+    tokens = await model.encoding.run(len(text), lambda: model.tokenizer.encode(text, continues=True))
+    return tokens[:context]
 
 
 def submit(
@@ -150,8 +162,9 @@ def submit(
     choices: list[AnswerChoice] = []
     continued = body.continue_token_ids or []
     submit = functools.partial(
-        model.engine.submit, salt=origin.salt, standing=origin.standing, adapter=adapter, pictures=pictures
-    )
+        model.engine.submit, salt=origin.salt, standing=origin.standing, adapter=adapter, pictures=pictures,
+        prediction=words.predicted,
+    )  # fmt: skip
     body.check_tokens(model.engine.vocab_size)
     _check_places(model, body, len(prompts))
     try:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from adapters.errors import BackendError, InferenceError
 from runtimes.histogram import Histogram
@@ -130,6 +130,11 @@ class AsyncEngine:
         return self._engine.max_model_len
 
     @property
+    def speculates(self) -> bool:
+        """Whether tokens are proposed ahead."""
+        return self._engine.speculates
+
+    @property
     def max_queue(self) -> int:
         """The most sequences that may wait."""
         return self._engine.max_queue
@@ -190,10 +195,12 @@ class AsyncEngine:
         second_part: int | None = None,
         adapter: StepAdapter | None = None,
         pictures: PictureRows | None = None,
+        prediction: Collection[int] = (),
     ) -> Generation:
         """Begin an answer. Prompts with the same salt and adapter share cached pages. The last `continued` tokens
         already belong to the answer. The `constraint` limits its tokens. `times` receives the times of its phases.
-        `pictures` replace the embeddings of some tokens.
+        `pictures` replace the embeddings of some tokens. Those of the `prediction` are proposed, if the engine
+        `speculates`.
 
         Raises QueueFull, PromptTooLong, TooLate, EngineDead, or ValueError for unknown tokens.
         """
@@ -201,7 +208,7 @@ class AsyncEngine:
             raise EngineDead(self._dead.message)
         sequence_id = self._engine.add(
             prompt, params, salt, pooling, continued=continued, standing=standing, constraint=constraint, times=times,
-            second_part=second_part, adapter=adapter, pictures=pictures,
+            second_part=second_part, adapter=adapter, pictures=pictures, prediction=prediction,
         )  # fmt: skip
         generation = Generation(functools.partial(self._cancel, sequence_id), times)
         self._generations[sequence_id] = generation

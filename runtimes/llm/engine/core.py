@@ -4,7 +4,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
@@ -178,6 +178,11 @@ class Engine:
         return self._scheduler.config.max_model_len
 
     @property
+    def speculates(self) -> bool:
+        """Whether tokens are proposed ahead."""
+        return self._scheduler.speculator is not None
+
+    @property
     def max_queue(self) -> int:
         """The most sequences that may wait."""
         return self._scheduler.config.max_queue
@@ -196,11 +201,12 @@ class Engine:
         second_part: int | None = None,
         adapter: StepAdapter | None = None,
         pictures: PictureRows | None = None,
+        prediction: Collection[int] = (),
     ) -> int:
         """Queue a prompt; returns the id of its sequence. Prompts with the same salt and adapter share cached pages.
         The last `continued` tokens already belong to the answer: they count as generated, and the `constraint` includes
         them. With `pooling` the sequence has one output and no token. The second text of a pair begins at
-        `second_part`.
+        `second_part`. The tokens of a `prediction` are proposed, if the engine `speculates`.
 
         Raises QueueFull, PromptTooLong, TooLate, or ValueError for an empty prompt or a token outside the vocabulary.
         """
@@ -229,6 +235,7 @@ class Engine:
             constraint=constraint,
             times=times,
             second_part=second_part,
+            prediction=[token for token in prediction if 0 <= token < self.vocab_size] if self.speculates else (),
         )
         self._scheduler.blocks.prepare(sequence)  # while the model runs, not between two steps
         with self._changed:

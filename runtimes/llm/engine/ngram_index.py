@@ -26,11 +26,11 @@ class NgramIndex:
 
     __slots__ = ("_at", "_bits", "_places", "_size", "_token_ids", "matched")
 
-    def __init__(self, token_ids: Sequence[int]) -> None:
+    def __init__(self, token_ids: Sequence[int], predicted: int | None = None) -> None:
+        """The next token is predicted to be that at the position `predicted`, if given."""
         self._token_ids = token_ids
         self._size = len(token_ids)
         self._at = -1
-        """The position of the next token's prediction; -1 without one."""
         self.matched = 0
         """The number of last tokens that the passage before the prediction has too, as far as it was followed."""
         self._bits = min(max(_LEAST_BITS, (2 * self._size).bit_length()), _MOST_BITS)
@@ -39,6 +39,13 @@ class NgramIndex:
         self._insert(np.array(token_ids[begin : self._size - 1], dtype=np.int64), begin)
         if self._size >= SIZE:
             self._look_up(self._size)
+        if predicted is not None:
+            self._at, self.matched = predicted, RESUMES
+
+    @property
+    def at(self) -> int:
+        """The position of the next token's prediction; -1 without one."""
+        return self._at
 
     def catch_up(self, observe: Callable[[int, bool], None]) -> None:
         """Take the tokens that the text has got since. Calls `observe` with the length of the match and whether the

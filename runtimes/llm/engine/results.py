@@ -1,6 +1,7 @@
 """What a step's results change in a sequence, and the outputs that they give."""
 
 from collections import abc
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from adapters.errors import BackendError, InferenceError
@@ -37,8 +38,17 @@ def token_output(sequence: Sequence, sampled: Sampled, reason: FinishReason | No
     """The newest token of a sequence. The first one carries the log-probabilities of the prompt."""
     prompt, sequence.prompt_logprobs = sequence.prompt_logprobs, []
     return TokenOutput(
-        sampled.token_id, reason, sequence.num_cached, logprobs=sampled.logprobs, prompt_logprobs=tuple(prompt)
-    )
+        sampled.token_id, reason, sequence.num_cached, logprobs=sampled.logprobs, prompt_logprobs=tuple(prompt),
+        num_predicted=sequence.num_predicted, num_confirmed=sequence.num_confirmed,
+    )  # fmt: skip
+
+
+def joined_outputs(sequence: Sequence, outputs: abc.Sequence[TokenOutput]) -> TokenOutput:
+    """The outputs of one step as one, with the counts of the prediction after the step."""
+    if len(outputs) == 1 and not sequence.num_predicted:
+        return outputs[0]
+    predicted, confirmed = sequence.num_predicted, sequence.num_confirmed
+    return replace(outputs[-1], before=tuple(outputs[:-1]), num_predicted=predicted, num_confirmed=confirmed)
 
 
 def add_pooled(sequence: Sequence, states: "NDArray[np.float32] | None") -> None:

@@ -12,7 +12,6 @@ the shared part, and the others begin as soon as it is computed.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,14 @@ from adapters.errors import InferenceError
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.queue import PromptTooLong, QueueFull, Running, SequenceQueue, ServedTokens, TooLate
-from runtimes.llm.engine.results import add_pooled, appended, finish_reason, pooled_output, token_output
+from runtimes.llm.engine.results import (
+    add_pooled,
+    appended,
+    finish_reason,
+    joined_outputs,
+    pooled_output,
+    token_output,
+)
 from runtimes.llm.engine.speculation import Speculator
 from runtimes.llm.engine.step_budget import LIVE_SECONDS, SchedulerConfig, StepBudget, shared_wait
 from runtimes.llm.sequence import Chunk, Sampled, Sequence, StepBatch, TokenOutput
@@ -355,9 +361,10 @@ class Scheduler:
             if outputs[-1].ends:
                 break
         self.blocks.trim(sequence)
+        sequence.confirm(chunk.num_proposed, len(outputs) - 1)
         if self.speculator is not None:
             self.speculator.accepted(sequence, chunk.num_proposed, len(outputs) - 1)
-        return replace(outputs[-1], before=tuple(outputs[:-1])) if len(outputs) > 1 else outputs[0]
+        return joined_outputs(sequence, outputs)
 
     def _fail(self, sequence: Sequence, error: InferenceError) -> TokenOutput:
         self._remove(sequence)

@@ -102,17 +102,33 @@ def _kind(matched: int) -> int:
 
 
 class Proposer:
-    """What one sequence has for speculation."""
+    """What one sequence has for speculation. Its index has the client's prediction between prompt and answer: passages
+    of the answer itself go first, then those of the prediction, and those of the prompt last."""
 
-    __slots__ = ("index", "odds", "_shared")
+    __slots__ = ("index", "odds", "_shared", "_sequence", "_copied", "_text")
 
     def __init__(self, sequence: Sequence, shared: Odds) -> None:
-        self.index = NgramIndex(sequence.token_ids)
         self.odds = shared.branch()
         self._shared = shared
+        self._sequence = sequence
+        self._copied = begin = sequence.num_prompt_tokens
+        self._text: list[int] | None = None
+        if sequence.prediction:
+            self._text = [*sequence.token_ids[:begin], *sequence.prediction]
+            self.index = NgramIndex(self._text, predicted=begin)
+        else:
+            self.index = NgramIndex(sequence.token_ids)
 
     def catch_up(self) -> None:
+        if self._text is not None:
+            self._text += self._sequence.token_ids[self._copied :]
+            self._copied = len(self._sequence)
         self.index.catch_up(self._observe)
+
+    def predicted(self, count: int) -> range:
+        """The places of the prediction's tokens among the first `count` proposed ones."""
+        begin, at = self._sequence.num_prompt_tokens, self.index.at
+        return range(max(0, begin - at), min(count, begin + len(self._sequence.prediction) - at))
 
     def _observe(self, matched: int, right: bool) -> None:
         self.odds.observe(matched, right)
@@ -169,7 +185,9 @@ class Speculator:
         candidates = [
             (sequence, tokens)
             for sequence in sequences
-            if sequence.constraint is None and (tokens := self._proposal(sequence))
+            if sequence.constraint is None
+            and (self.drafts is None or sequence.prediction)
+            and (tokens := self._proposal(sequence))
         ]
         count = len(sequences)
         room = min(room, MOST_PROPOSED)
@@ -203,4 +221,7 @@ class Speculator:
         sizes: dict[int, int] = {}
         for _, sequence_id in ranked[: best_count(count, [chance for chance, _ in ranked], added)]:
             sizes[sequence_id] = sizes.get(sequence_id, 0) + 1
+        for sequence, _ in candidates:
+            if sequence.prediction and sequence.id in sizes:
+                sequence.predicted_ahead = self._proposers[sequence.id].predicted(sizes[sequence.id])
         return {sequence.id: tokens[: sizes[sequence.id]] for sequence, tokens in candidates if sequence.id in sizes}

@@ -41,6 +41,7 @@ async def llm_door(route: dict[str, Any] | None = None, **server: Any) -> AsyncI
 CASES: list[tuple[str, dict[str, Any], str]] = [
     (CHATS, {**CHAT, "verbosity": "low"}, "verbosity"),
     (CHATS, {**CHAT, "metadata": {"a": "b"}}, "metadata"),
+    (CHATS, {**CHAT, "prediction": {"type": "content", "content": "so"}}, "prediction"),
     (CHATS, {**CHAT, "stop": ""}, "stop"),
     (CHATS, {**CHAT, "keep_alive": "5m", "max_tokens": -1, "repeat_penalty": 1.1}, "keep_alive"),
     (CHATS, {**CHAT, "stop": ["", "zz"]}, "stop"),
@@ -65,6 +66,18 @@ async def test_a_field_without_use_is_listed_by_the_doors_name_or_refused_by_a_s
         for path, body in ((CHATS, CHAT), (RESPONSES, RESPONSE), (MESSAGES, MESSAGE)):
             answer = await d.send("POST", path, body)
             assert (answer.status, "x-headrace-ignored" in answer.headers) == (200, False)
+
+
+async def test_a_prediction_passes_with_its_usage_to_a_runtime_that_speculates() -> None:
+    text = "The quick brown fox jumps over a lazy dog."
+    async with llm_door(text=text, proposes=6) as d:
+        answer = await d.send("POST", CHATS, {**CHAT, "prediction": {"type": "content", "content": text}})
+        assert (answer.status, "x-headrace-ignored" in answer.headers) == (200, False)
+        body = await answer.json()
+        assert body["choices"][0]["message"]["content"] == text
+        details = body["usage"]["completion_tokens_details"]
+        assert details["accepted_prediction_tokens"] > 20
+        assert details["rejected_prediction_tokens"] == 0
 
 
 PASSED: dict[str, dict[str, Any]] = {"/tokenize": {"model": MODEL, "prompt": "hi"}}

@@ -101,7 +101,10 @@ async def test_unsupported_fields_are_named(running: Running, change: Any) -> No
 STRICT_HEADER = {"x-headrace-strict": "true"}
 
 
-@pytest.mark.parametrize("change", [{"verbosity": "low"}, {"prediction": {}}, {"metadata": {"a": "b"}}, {"stop": ""}])
+PREDICTION = {"prediction": {"type": "content", "content": "so"}}
+
+
+@pytest.mark.parametrize("change", [{"verbosity": "low"}, PREDICTION, {"metadata": {"a": "b"}}, {"stop": ""}])
 async def test_a_field_without_use_is_left_out_and_listed_or_refused(running: Running, change: Any) -> None:
     [param] = change
     for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)):

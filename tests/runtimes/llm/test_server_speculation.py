@@ -1,6 +1,7 @@
 """Answers of a server whose engine proposes tokens: clients see no difference but time."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -74,3 +75,83 @@ async def test_metrics_have_vllms_names() -> None:
             ]
             assert counts == [stats.drafts, stats.proposed_tokens, stats.accepted_tokens]
             assert 0 < counts[0] < counts[2] <= counts[1]
+
+
+# ── predictions of clients ────────────────────────────────────────────────────────────────────────────
+
+PLAIN = "The quick brown fox jumps over a lazy dog; pack my box with five dozen liquor jugs."
+
+
+def predicted(content: Any, **fields: Any) -> dict[str, Any]:
+    return {"model": MODEL, "messages": HI, "prediction": {"type": "content", "content": content}, **fields}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("content", "right", "wrong"),
+    [
+        (PLAIN, range(len(PLAIN) * 2 // 3, len(PLAIN)), range(1)),
+        ([{"type": "text", "text": PLAIN[:30]}, {"type": "text", "text": PLAIN[30:]}], range(50, 83), range(1)),
+        (PLAIN.replace("quick", "small"), range(40, 83), range(1, 30)),
+        (PLAIN[::-1], range(20), range(1, 60)),
+        (PLAIN * 20, range(50, 83), range(7)),
+        ("", range(0), range(0)),
+    ],
+)
+async def test_a_prediction_saves_steps_and_changes_no_answer(content: Any, right: range, wrong: range) -> None:
+    async with serving(PLAIN, proposes=6) as running:
+        status, headers, answer = await post(running, "/v1/chat/completions", predicted(content))
+        assert (status, answer["choices"][0]["message"]["content"]) == (200, PLAIN)
+        assert "x-headrace-ignored" not in headers
+        details = answer["usage"].get("completion_tokens_details")
+        if not content:
+            assert details is None
+            return
+        accepted, rejected = details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]
+        assert accepted in right
+        assert rejected in wrong
+        stats = running.engine.stats()
+        assert accepted <= stats.accepted_tokens
+        assert accepted + rejected <= stats.proposed_tokens
+        assert stats.steps <= len(PLAIN) + 2 - accepted
+
+
+@pytest.mark.processes
+async def test_a_stream_counts_the_predictions_of_all_its_choices() -> None:
+    async with serving(PLAIN, proposes=6) as running:
+        stream = await running.client.chat.completions.create(
+            model=MODEL, messages=HI, stream=True, n=2, stream_options={"include_usage": True},
+            prediction={"type": "content", "content": PLAIN}, stop="dozen",
+        )  # fmt: skip
+        texts, usage = ["", ""], None
+        async for chunk in stream:
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+        assert texts == [PLAIN[: PLAIN.index("dozen")]] * 2
+        assert usage is not None
+        assert usage.completion_tokens_details.accepted_prediction_tokens > 60
+        await until_idle(running.engine)
+
+
+@pytest.mark.processes
+async def test_a_prediction_is_listed_without_speculation_and_checked() -> None:
+    for proposes in (None, 6):
+        async with serving(PLAIN, proposes=proposes) as running:
+            status, headers, answer = await post(running, "/v1/chat/completions", predicted(PLAIN))
+            listed = headers.get("x-headrace-ignored")
+            assert (status, listed) == (200, "prediction" if proposes is None else None)
+            assert ("completion_tokens_details" in answer["usage"]) == (proposes is not None)
+            for content in (None, 5, [{"type": "image", "text": "a"}], [{"type": "text"}], {"text": "a"}):
+                status, _, answer = await post(running, "/v1/chat/completions", predicted(content))
+                assert (status, answer["error"]["param"].split(".")[0]) == (400, "prediction")
+
+
+@pytest.mark.processes
+async def test_an_answer_of_a_form_proposes_no_prediction() -> None:
+    async with serving("[1, 1, 1]", proposes=6) as running:
+        body = predicted("[1, 1, 1]", guided_json={"type": "array"})
+        status, _, answer = await post(running, "/v1/chat/completions", body)
+        assert (status, answer["choices"][0]["message"]["content"]) == (200, "[1, 1, 1]")
+        details = answer["usage"]["completion_tokens_details"]
+        assert (details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]) == (0, 0)

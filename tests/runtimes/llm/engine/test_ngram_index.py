@@ -92,3 +92,18 @@ def test_its_memory_is_bounded_whatever_grows() -> None:
     text += [5, 299_000, 299_001, 299_002]
     index.catch_up(ignore)
     assert index.proposal(2) == [299_003, 299_004]
+
+
+@given(
+    text=texts, prediction=st.lists(st.integers(4, 80), min_size=12, max_size=60, unique=True), wrong=st.integers(0, 59)
+)  # fmt: skip
+def test_a_predicted_text_is_followed_from_its_beginning_and_over_a_wrong_token(
+    text: list[int], prediction: list[int], wrong: int
+) -> None:
+    growing = [*text, *prediction]
+    index = NgramIndex(growing, predicted=len(text))
+    for place, token in enumerate(prediction):
+        assert index.at == len(text) + place
+        assert index.proposal(3)[0] == token
+        growing.append(99 if place == wrong else token)
+        index.catch_up(ignore)

@@ -21,14 +21,19 @@ def timeless(engine: Engine) -> Engine:
 
 
 def outputs(
-    engine: Engine, params: list[SamplingParams], adapters: Sequence[StepAdapter | None] = (None,)
+    engine: Engine,
+    params: list[SamplingParams],
+    adapters: Sequence[StepAdapter | None] = (None,),
+    predictions: Sequence[Sequence[int]] = ((),),
 ) -> list[list[TokenOutput]]:
-    """The answers to prompts of all lengths at once, with `adapters` in turn; each repeats some of its text."""
+    """The answers to prompts of all lengths at once, with `adapters` and `predictions` in turn; each repeats some of
+    its text."""
     ids = []
     for number, (length, one) in enumerate(itertools.product(LENGTHS, params)):
         text = tokens(length, seed=number)
         adapter = adapters[number % len(adapters)]
-        ids.append(engine.add([*text, *tokens(9), *text], one, adapter=adapter))
+        prediction = predictions[number % len(predictions)]
+        ids.append(engine.add([*text, *tokens(9), *text], one, adapter=adapter, prediction=prediction))
     results: dict[int, list[TokenOutput]] = {identity: [] for identity in ids}
     while engine.stats().running or engine.stats().waiting:
         for identity, output in engine.step().items():

@@ -29,7 +29,7 @@ def engine_of(draft: str | None, *, executor: Any = "native", **bounds: Any) -> 
     of_token = model.kv_bytes_per_token + (0 if small is None else small.kv_bytes_per_token)
     size = of_token * bounds.pop("cache_tokens", 12_000)
     given: dict[str, Any] = {"kv_cache_bytes": size, "executor": executor, "block_size": BLOCK, "threads": 2} | bounds
-    config = EngineConfig(model=Path(), speculation=None if draft is None else DRAFT, **given)
+    config = EngineConfig(model=Path(), **{"speculation": None if draft is None else DRAFT, **given})
     return timeless(Engine.serving(model, config, small))
 
 
@@ -58,3 +58,22 @@ def test_adapters_change_the_large_model_only() -> None:
         answers.append(shown(outputs(engine, PARAMS[:4], [one and engine.prepared(one) for one in own])))
     assert answers[0] == answers[1]
     assert 0 < engine.stats().accepted_tokens < engine.stats().proposed_tokens
+
+
+@pytest.mark.parametrize("draft", [None, "smaller"])
+def test_predictions_change_no_answer_and_count_their_tokens(draft: str | None) -> None:
+    whole = outputs(engine_of(None), PARAMS)
+    expected = shown(whole)
+    answers = [[one.token_id for one in answer] for answer in whole]
+    predictions = [
+        answer if number % 3 else [*answer[:20], 5, 5, *answer[21:]] for number, answer in enumerate(answers)
+    ]
+    predictions[::5] = [[7] * 30] * len(predictions[::5])
+    engine = engine_of(draft, speculation=Speculation("ngram", tokens=6) if draft is None else DRAFT)
+    given = outputs(engine, PARAMS, predictions=predictions)
+    assert shown(given) == expected
+    last = [answer[-1] for answer in given]
+    stats = engine.stats()
+    assert 0 < sum(one.num_confirmed for one in last) <= stats.accepted_tokens
+    assert sum(one.num_confirmed for one in last) <= sum(one.num_predicted for one in last) <= stats.proposed_tokens
+    assert max(one.num_confirmed for one in last) > 15
