@@ -20,9 +20,10 @@ GATEWAY = f"gateway+{OURS}"
 MODEL = "smollm2"
 WEIGHTS = {"bf16": "unquantized", "int8": "int8", "int4": "int4"}
 """By their names here, as the runtime calls them."""
-NGRAM = "-ngram"
-KINDS = [*WEIGHTS, f"bf16{NGRAM}", f"int4{NGRAM}"]
-"""The runtimes that are measured; NGRAM is one that speculates."""
+NGRAM, DRAFT = "-ngram", "-draft"
+KINDS = [*WEIGHTS, f"bf16{NGRAM}", f"int4{NGRAM}", f"bf16{DRAFT}"]
+"""The runtimes that are measured. NGRAM and DRAFT speculate: the draft is the same model in 4 bits, since there is no
+smaller one of its family."""
 MODEL_LENGTH, SEQUENCES = 4352, 64
 
 
@@ -43,8 +44,13 @@ def launch(
     command = [sys.executable, "-m", "runtimes.llm", "--model", str(model), "--served-name", MODEL]
     doors = ["--port", str(port), "--socket", str(socket)]
     bounds = ["--max-model-len", str(MODEL_LENGTH), "--max-num-seqs", str(SEQUENCES)]
-    kind = ["--dtype", "bfloat16", "--threads", "2", "--weights", WEIGHTS[weights.removesuffix(NGRAM)]]
-    ahead = ["--speculation", '{"kind": "ngram"}'] if weights.endswith(NGRAM) else []
+    kind = ["--dtype", "bfloat16", "--threads", "2", "--weights", WEIGHTS[weights.partition("-")[0]]]
+    speculation: dict[str, str] = {}
+    if weights.endswith(NGRAM):
+        speculation = {"kind": "ngram"}
+    elif weights.endswith(DRAFT):
+        speculation = {"kind": "draft_model", "model": str(model), "weights": "int4"}
+    ahead = ["--speculation", json.dumps(speculation)] if speculation else []
     return Launch([*command, *doors, *bounds, *kind, *ahead, "--adapters", json.dumps(dict(adapters))])
 
 
