@@ -4,6 +4,7 @@ encoders/            models that attend to a whole text at once
 embedding_config.py  how a model's vectors are made
 classifier.py        the head of a classifier; classifier_config.py: its shape
 llama.py             decoders, all in the manner of Llama; layers.py: a layer's weights
+split.py             the part of a decoder that one of several processes computes
 lora.py              adapters of low rank, and what they add to a product
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages; latent.py: of latents, as DeepSeek has it

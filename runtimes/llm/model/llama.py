@@ -31,6 +31,7 @@ from runtimes.llm.model.recurrent.mamba import Mamba, remembered
 from runtimes.llm.model.recurrent.states import Recurrence
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.model.short_conv import Recent, convolved
+from runtimes.llm.model.split import RankGroup
 from runtimes.llm.picture_rows import put_rows
 
 Turn = tuple[Tensor, Tensor]
@@ -55,12 +56,15 @@ class Llama:
     """A decoder-only transformer whose keys and values are in a paged cache.
 
     `tensor(name, shape)` returns the weight of that Hugging Face name, which must have that shape, on the device to
-    compute with: a matrix in the dtype to compute with, a vector in float32.
+    compute with: a matrix in the dtype to compute with, a vector in float32. With `ranks` it is this rank's part of a
+    model, `config` is the part's shape, and all ranks compute the same steps.
     """
 
-    def __init__(self, config: ModelShape, tensor: TensorSource) -> None:
+    def __init__(self, config: ModelShape, tensor: TensorSource, ranks: RankGroup | None = None) -> None:
         self.config = config
-        vocabulary = (config.vocab_size, config.hidden_size)
+        self.ranks = ranks
+        rows = config.vocab_size if ranks is None else len(ranks.split.vocabulary)
+        vocabulary = (rows, config.hidden_size)
         self.embedding = tensor("model.embed_tokens.weight", vocabulary)
         self.dtype: torch.dtype = self.embedding.dtype
         self.device: torch.device = self.embedding.device
@@ -74,7 +78,7 @@ class Llama:
         biased = config.norm == "layer_biased"
         self.norm_bias = tensor("model.norm.bias", (config.hidden_size,)) if biased else None
         self.head = self.embedding if config.tie_word_embeddings else tensor("lm_head.weight", vocabulary)
-        self.head_bias = tensor("lm_head.bias", (config.vocab_size,)) if config.head_bias else None
+        self.head_bias = tensor("lm_head.bias", (rows,)) if config.head_bias else None
         attending = [index for index in range(config.num_layers) if config.attends(index)]
         # Each layer's place in the cache of its kind.
         convs = sorted(config.conv_layers)
@@ -101,10 +105,16 @@ class Llama:
 
     def embedded(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """What the first layer reads: [T] → [T, hidden]."""
-        hidden = embedding(token_ids, self.embedding)
+        hidden = embedding(token_ids, self.embedding) if self.ranks is None else self._gathered(token_ids, self.ranks)
         if self.embedding_multiplier != 1:
             hidden = hidden * self.embedding_multiplier
         return hidden if self.places is None else hidden + self.places[positions].to(hidden.dtype)
+
+    def _gathered(self, token_ids: Tensor, ranks: RankGroup) -> Tensor:
+        own = ranks.split.vocabulary
+        there = (token_ids >= own.start) & (token_ids < own.stop)
+        rows = embedding((token_ids - own.start).where(there, 0), self.embedding)
+        return ranks.summed(rows.masked_fill(~there[:, None], 0))
 
     def query_growth(self, positions: Tensor) -> Tensor | None:
         """The factor of the queries at `positions` [T], float32."""
@@ -146,7 +156,7 @@ class Llama:
             normed = self._normed(hidden, layer.attention_norm, layer.attention_norm_bias)
             mixed = self._normed(self._mixed(layer, normed, index, step), layer.attention_post_norm)
             if self.config.parallel:
-                return hidden + mixed + self._mlp(layer, index, normed, step.adapted)
+                return hidden + mixed + self._summed(self._mlp(layer, index, normed, step.adapted))
             hidden = hidden + (mixed if factor == 1 else mixed * factor)
         if not layer.has_mlp:
             return hidden
@@ -166,7 +176,7 @@ class Llama:
     def _computed(self, layer: Layer, hidden: Tensor, index: int, step: "_Step") -> Tensor:
         """What an MLP adds, between its norms."""
         normed = self._normed(hidden, layer.mlp_norm, layer.mlp_norm_bias)
-        given = self._mlp(layer, index, normed, step.adapted)
+        given = self._summed(self._mlp(layer, index, normed, step.adapted))
         if (apart := layer.apart) is not None:
             shape, experts = self.config.experts_of(index), layer.experts
             assert shape is not None
@@ -198,10 +208,12 @@ class Llama:
         return self.ends.ended(streams)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[rows, hidden] → [rows, vocab]."""
+        """[rows, hidden] → [rows, vocab]. With ranks, those of rank 0 alone have a meaning."""
         logits = linear(hidden, self.head)
         if self.head_bias is not None:
             logits = logits + self.head_bias
+        if self.ranks is not None:
+            logits = self.ranks.joined(logits)
         if self.config.logits_multiplier != 1:
             logits = logits * self.config.logits_multiplier
         cap = self.config.logits_soft_cap
@@ -268,7 +280,12 @@ class Llama:
         inner = attended.flatten(1)
         if layer.attention_gate is not None:
             inner = inner * torch.sigmoid(linear(normed, layer.attention_gate))
-        return _product(inner, layer.attention_out, layer.attention_out_bias, adapted, index, "attention_out")
+        return self._summed(
+            _product(inner, layer.attention_out, layer.attention_out_bias, adapted, index, "attention_out")
+        )
+
+    def _summed(self, part: Tensor) -> Tensor:
+        return part if self.ranks is None else self.ranks.summed(part)
 
     def _values(self, rows: Tensor, head_dim: int) -> Tensor:
         """[T, heads × head_dim] → [T, heads, head_dim]."""

@@ -15,6 +15,7 @@ from runtimes.llm.model.layers import WHOLE
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.matrix import GroupQuantized, Weight, WeightsName, held, held_bytes, moved
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
+from runtimes.llm.model.split import RankGroup, ModelSplit
 from runtimes.llm.native.build import targets
 from runtimes.llm.weights.adapter_files import AdapterBase
 from runtimes.llm.weights.encoder_files import encoder_files, is_encoder
@@ -56,24 +57,34 @@ def load_model(
     device: DeviceName = "auto",
     weights: WeightsName = "auto",
     native: bool = True,
+    ranks: RankGroup | None = None,
 ) -> Llama:
     """The model at `path`, a *.gguf file or a folder with config.json, ready to run on `device`.
 
     `dtype` is the number format to compute with, `weights` how matrices are stored (`quantize.held`), `native` whether
-    the native step may compute. Raises UnsupportedModel, FileNotFoundError for a missing path, ValueError for a
-    missing device, NotEnoughMemory.
+    the native step may compute. With `ranks` it is this rank's part: of a tensor of safetensors it reads no more, of
+    other files a whole tensor at a time.
+
+    Raises UnsupportedModel, FileNotFoundError for a missing path, ValueError for a missing device, NotEnoughMemory.
     """
     target = choose_device(device)
+    if ranks is not None and target.type == "cuda":
+        target = _gpu_of(ranks.split)
     number = choose_dtype(dtype, target, native=native)
     checkpoint = open_checkpoint(path)
     required = sum(
         held_bytes(shape, "unquantized" if weights == "stored" and not codes else weights, number)
         for shape, codes in checkpoint.stored_shapes
     )
+    if ranks is not None and (ranks.split.rank or target.type == "cuda"):
+        required //= ranks.split.size  # on a CPU, rank 0 sees to the memory of all
     require("the model", required, memory_of(target).available, _ADVICE)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         weight = checkpoint.weight(name)
+        if ranks is not None:
+            check_shape(checkpoint.stored_name(name), weight, ranks.split.whole_shape(name, shape))
+            weight = ranks.split.part(name, weight, weights)
         check_weight(checkpoint.stored_name(name), weight, shape)
         if name.endswith(WHOLE):
             return moved(held(name, weight, "unquantized", torch.float32), target)
@@ -81,19 +92,30 @@ def load_model(
         return moved(held(name, weight, weights, number if len(shape) > 1 else torch.float32), target)
 
     with allocating("the model", _ADVICE):
-        return Llama(checkpoint.config, tensor)
+        return Llama(checkpoint.config if ranks is None else ranks.split.shape, tensor, ranks)
+
+
+def _gpu_of(split: ModelSplit) -> torch.device:
+    if split.size > (there := torch.cuda.device_count()):
+        raise ValueError(f"tensor_parallel is {split.size}, and torch finds {there} GPUs: each rank needs its own")
+    return torch.device("cuda", split.rank)
 
 
 def check_weight(name: str, weight: Weight, shape: tuple[int, ...]) -> None:
     """Raises UnsupportedModel for a tensor that does not fit its name."""
-    if tuple(weight.shape) != shape:
-        raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration requires {list(shape)}")
+    check_shape(name, weight, shape)
     if not weight.dtype.is_floating_point:
         raise UnsupportedModel(f"tensor {name} is of {weight.dtype}, which is not a type of weights")
     numbers = [weight.scales, weight.offsets] if isinstance(weight, GroupQuantized) else [weight]
     # A sum is infinite or none if one of its terms is, and costs no memory.
     if not all(bool(one.sum(dtype=torch.float32).isfinite()) for one in numbers if one is not None):
         raise UnsupportedModel(f"tensor {name} has numbers that are not finite: the file is damaged")
+
+
+def check_shape(name: str, weight: Weight, shape: tuple[int, ...]) -> None:
+    """Raises UnsupportedModel for a tensor of another shape."""
+    if tuple(weight.shape) != shape:
+        raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration requires {list(shape)}")
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
