@@ -18,7 +18,7 @@ EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensor
 
 _ENGINE = (
     "dtype", "device", "weights", "executor", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
-    "kv_cache_dtype", "max_queue", "prefix_cache",
+    "kv_cache_dtype", "max_queue", "prefix_cache", "tensor_parallel",
 )  # fmt: skip
 """Options with the name of a field of `EngineConfig`."""
 
@@ -102,7 +102,14 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="implementation of a step: C++ or torch; auto selects C++ if it compiles and supports the model",
     )
-    add("--threads", type=positive, help="CPU threads; torch's choice if not given")
+    add("--threads", type=positive, help="CPU threads, of each process; torch's choice if not given")
+    add(
+        "--tensor-parallel",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="processes of this machine that compute each step together, in torch, each with a part of the model",
+    )
     add(
         "--max-model-len",
         type=positive,

@@ -22,6 +22,7 @@ from runtimes.llm.engine.adapters import AdapterPool
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig
 from runtimes.llm.engine.classifier_loader import load_classifier
 from runtimes.llm.engine.encoder_loader import load_encoder
+from runtimes.llm.engine.rank_loader import load_engine
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.model.embedding_config import EmbeddingConfig, PoolingName, embedding_config
 from runtimes.llm.model.model_config import UnsupportedModel
@@ -168,11 +169,13 @@ def load(options: ServiceOptions) -> LoadedModel:
     encodes = is_encoder(path)
     if encodes and options.adapters:
         raise ValueError("an encoder takes no adapters")
+    config = options.engine_config(model=path)
+    if encodes and config.tensor_parallel > 1:
+        raise ValueError("an encoder is computed by one process: leave tensor_parallel out")
     if not encodes:
         open_checkpoint(path)  # first: of a model that is refused, no tokenizer is missed
     tokenizer = load_tokenizer(path)
     sampling = sampling_defaults(path).overridden(options.sampling, "--sampling")
-    config = options.engine_config(model=path)
     pooling = gguf_pooling(path) if options.pooling == "auto" and path.is_file() else options.pooling
     classifies = classifier_config(path, options.task)
     if classifies is not None and options.adapters:
@@ -192,7 +195,7 @@ def load(options: ServiceOptions) -> LoadedModel:
     if config.speculation is not None and config.speculation.model is not None:
         _check_draft(config.speculation.model, tokenizer)
     pictures = _pictures(path, config, tokenizer) if answers else "it does not answer"
-    engine = load_encoder(config, embedding, adapter) if encodes else Engine.load(config)
+    engine = load_encoder(config, embedding, adapter) if encodes else load_engine(config)
     if beyond := tokenizer.limit_to(engine.vocab_size):
         log.warning("end tokens %s are beyond the model's %d rows: they end no answer", beyond, engine.vocab_size)
     classifier = None if classifies is None else load_classifier(path, classifies, tokenizer)
@@ -249,6 +252,8 @@ def _pictures(path: Path, config: EngineConfig, tokenizer: Tokenizer) -> Picture
         settings = vision_settings(path)
         if settings is None:
             return "it is a model of text"
+        if config.tensor_parallel > 1:
+            return "several processes compute it (tensor_parallel), and the rows of a picture are in one"
         prompts = PicturePrompts(settings, tokenizer)
         return PictureReader(load_tower(path, settings, config.dtype, config.device), prompts)
     except (UnsupportedModel, InvalidCheckpoint) as error:
@@ -269,5 +274,12 @@ def _fingerprint(path: Path, config: EngineConfig) -> str:
     """A fingerprint that changes when the weights, the arithmetic or the library changes."""
     # Other files of the folder may be links to nothing.
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
-    parts = [config.dtype, config.device, torch.__version__, *(f"{file.name}:{file.stat().st_size}" for file in files)]
+    ranks = [f"ranks:{config.tensor_parallel}"] if config.tensor_parallel > 1 else []
+    parts = [
+        config.dtype,
+        config.device,
+        torch.__version__,
+        *ranks,
+        *(f"{file.name}:{file.stat().st_size}" for file in files),
+    ]
     return f"fp_{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:10]}"

@@ -100,7 +100,10 @@ class LlmRuntime(PlacedRuntime):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the computation. ``auto``: a GPU if there is one."""
     threads: int | None = Field(None, ge=1)
-    """CPU threads; PyTorch's choice when absent."""
+    """CPU threads, of each process with ``tensor_parallel``; PyTorch's choice when absent."""
+    tensor_parallel: int = Field(1, ge=1, le=64)
+    """Processes of the machine that compute every step together, each with a part of the model, in torch: one for
+    each CPU socket or GPU. The number must divide the model's heads."""
     max_model_len: int | None = Field(None, ge=16)
     """Longest prompt plus completion, in tokens; the model's own limit when absent."""
     max_num_seqs: int = Field(32, ge=1)
@@ -140,6 +143,12 @@ class LlmRuntime(PlacedRuntime):
     matryoshka: bool = False
     """Whether clients may truncate embeddings to any ``dimensions``, which is only meaningful for models trained for
     it. Not needed if the model's ``config.json`` declares it."""
+
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.executor == "native" and self.tensor_parallel > 1:
+            message = "needs `executor: auto` or `torch`: the native step is one process"
+            yield Conflict(("tensor_parallel",), message)
 
 
 class TensorRuntime(PlacedRuntime):

@@ -66,7 +66,9 @@ def llm_arguments(name: str, config: LlmRuntime, cores: int) -> list[str]:
         line += ["--speculation", json.dumps(config.speculation.model_dump(exclude_none=True))]
     if not config.prefix_cache:
         line.append("--no-prefix-cache")
-    if threads := config.threads or cores:
+    if config.tensor_parallel > 1:
+        line += ["--tensor-parallel", str(config.tensor_parallel)]
+    if threads := config.threads or (cores and max(1, cores // config.tensor_parallel)):
         line += ["--threads", str(threads)]
     if config.max_model_len is not None:
         line += ["--max-model-len", str(config.max_model_len)]

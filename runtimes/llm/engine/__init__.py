@@ -13,6 +13,7 @@ block_manager.py     pages of the KV cache, and the prefix cache; state_slots.py
 model_runner.py      one step: a batch in, sampled tokens or vectors of texts out
 executor.py          the interface of executors, the one of torch, and the choice among them
 sampler.py           logits to tokens; logits_processors.py: bias, penalties, masks, top-k, top-p, min-p
+ranks/               further processes that compute a step too; rank_loader.py: the engine over them
 encoder_loader.py    the engine over an encoder; classifier_loader.py: the head of a classifier
 adapters.py          the adapters in memory, and who uses them
 """

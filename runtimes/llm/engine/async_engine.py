@@ -15,6 +15,7 @@ from adapters.errors import BackendError, InferenceError
 from runtimes.histogram import Histogram
 from runtimes.llm.engine.core import Engine, EngineConfig, EngineStats, StepRunner
 from runtimes.llm.engine.queue import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.engine.ranks.channel import RankEnded
 from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sequence import (
     DEFAULT_STANDING,
@@ -159,6 +160,7 @@ class AsyncEngine:
         self._engine.close()
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._engine.release)
 
     async def embed(
         self,
@@ -241,7 +243,8 @@ class AsyncEngine:
                     self._call_loop(functools.partial(self._deliver, outputs))
         except BaseException as error:  # a panic of an extension is no Exception
             _LOG.exception("the engine failed")
-            dead = EngineDead("the engine failed")
+            reason = f": {error.message}" if isinstance(error, RankEnded) else ""
+            dead = EngineDead(f"the engine failed{reason}")
             dead.__cause__ = error
             self._call_loop(functools.partial(self._die, dead))
 

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,11 +18,11 @@ from runtimes.llm.engine.drafts import PlannedDraft
 from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
 from runtimes.llm.engine.executor import make_executor, memory_of_steps, page_bytes
 from runtimes.llm.engine.model_runner import ModelRunner, Pooler
+from runtimes.llm.engine.ranks.channel import RankEnded
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.speculation import Speculator
 from runtimes.llm.engine.state_slots import StateSlots
 from runtimes.llm.engine.step_budget import SchedulerConfig
-from runtimes.llm.engine.step_costs import MOST_PROPOSED
 from runtimes.llm.memory import (
     KV_ADVICE,
     OutOfMemory,
@@ -52,6 +53,8 @@ from runtimes.llm.weights.loader import load_model
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from runtimes.llm.engine.ranks.others import Ranks
 
 __all__ = ["Engine", "EngineConfig", "EngineStats", "StepRunner"]
 
@@ -84,6 +87,7 @@ class Engine:
         pooler: Pooler | None = None,
         prepared: Callable[[LowRankAdapter], StepAdapter] | None = None,
         draft: DraftModel | None = None,
+        ranks: "Ranks | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.clock = clock
@@ -99,8 +103,12 @@ class Engine:
         self._ids = itertools.count()
         self._prompt_tokens = self._generated_tokens = self._steps = 0
         self._closed = False
+        self._failure: RankEnded | None = None
+        self._ranks = ranks
         # Guards the scheduler, never held while the model runs.
         self._changed = threading.Condition()
+        if ranks is not None:
+            ranks.watch(self._fail_all)
 
     @classmethod
     def load(cls, config: EngineConfig) -> "Engine":
@@ -117,25 +125,31 @@ class Engine:
         return cls.serving(model, config, load_draft(config))
 
     @classmethod
-    def serving(cls, model: Llama, config: EngineConfig, draft: Llama | None = None) -> "Engine":
-        """An engine over a loaded model, and the `draft` if one proposes.
+    def serving(
+        cls, model: Llama, config: EngineConfig, draft: Llama | None = None, ranks: "Ranks | None" = None
+    ) -> "Engine":
+        """An engine over a loaded model, and the `draft` if one proposes. With `ranks`, which are connected, the model
+        is the part of rank 0.
 
         Raises ValueError for invalid bounds or an invalid draft, NotEnoughMemory if the KV cache does not fit.
         """
         if config.block_size < 1:
             raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
         numbers = kv_dtype(config.kv_cache_dtype, model.dtype)
-        rows = config.max_num_seqs + (0 if config.speculation is None else MOST_PROPOSED)
         models = [model] if draft is None else [model, draft]
         steps = [
-            memory_of_steps(config.executor, one, config.max_num_batched_tokens, rows, config.block_size)
+            memory_of_steps(config.executor, one, config.max_num_batched_tokens, config.step_rows, config.block_size)
             for one in models
         ]
         pages = [page_bytes(one, config.kv_cache_dtype, config.block_size) for one in models]
+        if ranks is not None:
+            pages[0] *= ranks.on_one_device(model.device)
         size = cache_size(
             config.kv_cache_bytes, config.kv_cache_share, sum(pages), state_bytes(model.config, model.dtype),
             config.max_num_seqs * (2 if config.prefix_cache else 1), model.device, sum(steps),
         )  # fmt: skip
+        if ranks is not None:
+            size = replace(size, blocks=ranks.room(size.blocks))
         if size.states and config.speculation is not None:
             raise ValueError("speculation is not supported for a model with recurrent layers: leave it out")
         states = StateSlots(size.states) if size.states else None
@@ -153,11 +167,13 @@ class Engine:
         with allocating("the KV cache", KV_ADVICE):
             executor = make_executor(
                 config.executor, model, size.blocks, config.block_size, context_length=bounds.max_model_len,
-                kv_dtype=numbers, max_num_seqs=bounds.max_num_seqs, num_states=size.states,
+                kv_dtype=numbers, max_num_seqs=bounds.max_num_seqs if ranks is None else 0, num_states=size.states,
             )  # fmt: skip
             drafting = (
                 None if draft is None else Drafting.of(draft, config, bounds, size.blocks, model.config.vocab_size)
             )
+        if ranks is not None:
+            executor = ranks.started(executor, size.blocks, config.block_size, bounds.max_model_len)
         speculator = None
         if config.speculation is not None:
             planner = None if drafting is None else drafting.planner
@@ -170,6 +186,7 @@ class Engine:
             pooler=Pooler(executor),
             prepared=executor.prepared,
             draft=None if drafting is None else drafting.model,
+            ranks=ranks,
         )
 
     @property
@@ -281,15 +298,27 @@ class Engine:
         return self._update(batch, sampled) | self._update_pooled(batch, sums)
 
     def wait_for_work(self) -> bool:
-        """Wait until a sequence can run (True) or the engine is closed (False)."""
+        """Wait until a sequence can run (True) or the engine is closed (False). Raises RankEnded."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._scheduler.has_work)
+            self._changed.wait_for(lambda: self._closed or self._failure is not None or self._scheduler.has_work)
+            if self._failure is not None and not self._closed:
+                raise self._failure
             return not self._closed
 
     def close(self) -> None:
         """Make `wait_for_work` return False from now on."""
         with self._changed:
             self._closed = True
+            self._changed.notify_all()
+
+    def release(self) -> None:
+        """End the other ranks, if there are any, after the last step."""
+        if self._ranks is not None:
+            self._ranks.close()
+
+    def _fail_all(self, failure: RankEnded) -> None:
+        with self._changed:
+            self._failure = failure
             self._changed.notify_all()
 
     def stats(self) -> EngineStats:

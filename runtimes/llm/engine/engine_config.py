@@ -6,6 +6,7 @@ from pathlib import Path
 from runtimes.histogram import Histogram
 from runtimes.llm.engine.executor import ExecutorName
 from runtimes.llm.engine.speculation import Speculation
+from runtimes.llm.engine.step_costs import MOST_PROPOSED
 from runtimes.llm.memory import KVCacheName
 from runtimes.llm.model.matrix import WeightsName
 from runtimes.llm.weights.loader import DeviceName, DtypeName
@@ -36,6 +37,13 @@ class EngineConfig:
     max_queue: int = 256
     prefix_cache: bool = True
     speculation: Speculation | None = None
+    tensor_parallel: int = 1
+    """Processes that compute every step together."""
+
+    @property
+    def step_rows(self) -> int:
+        """The most rows of logits of a step."""
+        return self.max_num_seqs + (0 if self.speculation is None else MOST_PROPOSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

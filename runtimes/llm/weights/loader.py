@@ -15,7 +15,7 @@ from runtimes.llm.model.layers import WHOLE
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.matrix import GroupQuantized, Weight, WeightsName, held, held_bytes, moved
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
-from runtimes.llm.model.split import RankGroup, ModelSplit
+from runtimes.llm.model.split import ModelSplit, RankGroup
 from runtimes.llm.native.build import targets
 from runtimes.llm.weights.adapter_files import AdapterBase
 from runtimes.llm.weights.encoder_files import encoder_files, is_encoder

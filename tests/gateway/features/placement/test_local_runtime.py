@@ -74,7 +74,7 @@ def test_the_command_line_carries_every_setting(tmp_path: Path) -> None:
         kind="llm", model="bundled:m", dtype="float32", device="cpu", threads=3, max_model_len=512, max_num_seqs=4,
         max_num_batched_tokens=64, kv_cache="1MiB", max_queue=9, weights="int4", pooling="mean", matryoshka=True,
         kv_cache_dtype="int8", adapters={"red": "adapters/red"}, max_adapters=3,
-        speculation={"kind": "ngram", "tokens": 5},
+        speculation={"kind": "ngram", "tokens": 5}, tensor_parallel=2,
     )  # fmt: skip
     line = " ".join(command("name", config, tmp_path / "s.sock"))
     for expected in (
@@ -82,7 +82,7 @@ def test_the_command_line_carries_every_setting(tmp_path: Path) -> None:
         "--max-model-len 512", "--max-num-seqs 4", "--max-num-batched-tokens 64", "--kv-cache 1MiB", "--max-queue 9",
         "--weights int4", f"--socket {tmp_path}/s.sock", "--exit-with-parent", "--pooling mean", "--matryoshka",
         "--kv-cache-dtype int8", '--adapters {"red": "adapters/red"} --max-adapters 3',
-        '--speculation {"kind": "ngram", "tokens": 5}',
+        '--speculation {"kind": "ngram", "tokens": 5}', "--tensor-parallel 2",
     ):  # fmt: skip
         assert expected in line
 

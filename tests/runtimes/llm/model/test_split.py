@@ -44,12 +44,14 @@ def assert_same(path: Path, size: int, **how: Any) -> None:
 STATES = "recurrent layers cannot be split, because their state is not divided among ranks"
 CONVOLUTIONS = "short convolutions cannot be split, because they mix all channels of a token"
 LATENTS = "latent attention cannot be split, because all heads read the same latents"
+STREAMS = "several hidden states of a token cannot be split, because all ranks would compute them"
 NORMS = "norm of queries spans all heads cannot be split, because no rank has all of them"
 REFUSED = {
     **dict.fromkeys(("falcon_h1", "granitemoehybrid", "nemotron_h", "qwen3_5", "qwen3_next"), STATES),
     **dict.fromkeys(("deepseek", "glm4_moe_lite"), LATENTS),
     **dict.fromkeys(("minimax_m2", "olmo"), NORMS),
     "lfm2": CONVOLUTIONS,
+    "gemma3n": STREAMS,
     "granitemoehybrid-micro": None,  # without recurrent layers
 }
 """Beginnings of rows of models that cannot be split, with the reason. The longest one counts."""
