@@ -170,8 +170,9 @@ def load(options: ServiceOptions) -> LoadedModel:
     if encodes and options.adapters:
         raise ValueError("an encoder takes no adapters")
     config = options.engine_config(model=path)
-    if encodes and config.tensor_parallel > 1:
-        raise ValueError("an encoder is computed by one process: leave tensor_parallel out")
+    if config.tensor_parallel > 1 and (encodes or options.adapters):
+        reason = "an encoder is computed by one process" if encodes else "adapters are not split among processes"
+        raise ValueError(f"{reason}: leave tensor_parallel out")
     if not encodes:
         open_checkpoint(path)  # first: of a model that is refused, no tokenizer is missed
     tokenizer = load_tokenizer(path)

@@ -149,6 +149,8 @@ class LlmRuntime(PlacedRuntime):
         if self.executor == "native" and self.tensor_parallel > 1:
             message = "needs `executor: auto` or `torch`: the native step is one process"
             yield Conflict(("tensor_parallel",), message)
+        if self.adapters and self.tensor_parallel > 1:
+            yield Conflict(("tensor_parallel",), "is not possible beside `adapters`, which are not split")
 
 
 class TensorRuntime(PlacedRuntime):

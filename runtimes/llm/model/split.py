@@ -164,9 +164,7 @@ def _unsplittable(whole: ModelShape) -> str | None:
     if whole.per_layer is not None:
         return "a model with embeddings for each layer cannot be split, because all ranks would hold them"
     if any(kind.heads is not None for kind in whole.kinds):
-        return (
-            "a model whose layers differ in their heads cannot be split, because one number has to divide all of them"
-        )
+        return "a model whose layers differ in their heads cannot be split, because a number must divide all"
     if whole.straight_attention or whole.straight_mlp:
         return "a model with one matrix in the place of attention or an MLP cannot be split, because nothing divides it"
     if whole.experts is not None and whole.experts.apart:

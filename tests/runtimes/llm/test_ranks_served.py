@@ -68,8 +68,8 @@ async def test_three_processes_answer_and_drain(served: _Served) -> None:
         answer = await response.json()
     assert answer["choices"][0]["message"]["content"] == "The capital of France is Paris."
     # A terminal, or systemd, signals all processes: the others go on until the first has drained.
-    for process in (*ranks, served.process):
-        process.send_signal(signal.SIGTERM)
+    for pid in (*(rank.pid for rank in ranks), served.process.pid):
+        os.kill(pid, signal.SIGTERM)
     assert await asyncio.to_thread(served.process.wait, 300) == 0
     assert not any(rank.is_running() for rank in ranks)
     assert re.search(r"idle: all \d+ pages of the KV cache are free or cached", served.log.read_text())

@@ -13,7 +13,7 @@ from torch import Tensor, distributed
 
 from runtimes.llm.model.split import ModelSplit
 
-SECONDS = 300.0
+SECONDS = 120.0
 """The longest that a rank waits for another one in a step."""
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 

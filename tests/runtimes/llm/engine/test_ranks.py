@@ -47,7 +47,7 @@ def outputs(engine: Engine) -> list[list[TokenOutput]]:
     for prompts in (PROMPTS[:4], PROMPTS[4:]):
         ids = [engine.add(prompt, how) for prompt in prompts for how in (params, drawn)]
         given = run(engine)
-        answers += [given[each] for each in ids]
+        answers += [[one for output in given[each] for one in (*output.before, output)] for each in ids]
     return answers
 
 
@@ -62,11 +62,11 @@ def assert_same_answers(path: Path, ranks: int, **changes: Any) -> None:
     assert sum(answer[0].cached_tokens for answer in given[-4:]) >= 2 * (96 + 64)
     for one, other in zip(given, expected, strict=True):
         assert [output.token_id for output in one] == [output.token_id for output in other]
-        for output, wanted in zip(one, other, strict=True):
+        for output, reference in zip(one, other, strict=True):
             assert output.logprobs is not None
-            assert wanted.logprobs is not None
-            assert output.logprobs.logprob == pytest.approx(wanted.logprobs.logprob, abs=2e-4)
-            assert dict(output.logprobs.top) == pytest.approx(dict(wanted.logprobs.top), abs=2e-4)
+            assert reference.logprobs is not None
+            assert output.logprobs.logprob == pytest.approx(reference.logprobs.logprob, abs=2e-4)
+            assert dict(output.logprobs.top) == pytest.approx(dict(reference.logprobs.top), abs=2e-4)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,13 @@ def test_processes_share_a_key_head_and_experts(tmp_path: Path) -> None:
 )
 def test_codes_and_proposals_are_those_of_one_process(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert_same_answers(save_safetensors(families.tiny("llama", intermediate_size=128), tmp_path), 2, **changes)
+
+
+def test_rank_0_alone_computes_a_draft(model: Path, tmp_path: Path) -> None:
+    small = save_safetensors(
+        families.tiny("qwen3", num_hidden_layers=1, num_attention_heads=3, num_key_value_heads=3), tmp_path
+    )
+    assert_same_answers(model, 2, speculation=Speculation("draft_model", 4, model=str(small)))
 
 
 def test_embeddings_are_those_of_one_process(model: Path, engine: Engine) -> None:

@@ -1,6 +1,7 @@
 """A model that several ranks compute is the same model, and one that they cannot share is refused by its reason."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import torch
 from runtimes.llm.engine.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_config import UnsupportedModel
+from runtimes.llm.model.part_shapes import ExpertShape
 from runtimes.llm.model.split import ModelSplit
 from runtimes.llm.sampling_params import SamplingParams
 from runtimes.llm.sequence import Chunk
 from runtimes.llm.weights.loader import load_model, open_checkpoint
 from tests.runtimes.llm import families
-from tests.runtimes.llm.family_table import CONTEXT, ROWS, tiny
+from tests.runtimes.llm.family_rows import CONTEXT, ROWS
+from tests.runtimes.llm.family_table import tiny
 from tests.runtimes.llm.rank_threads import in_all, split_model
 from tests.runtimes.llm.reference import save_safetensors
 
@@ -45,13 +48,18 @@ STATES = "recurrent layers cannot be split, because their state is not divided a
 CONVOLUTIONS = "short convolutions cannot be split, because they mix all channels of a token"
 LATENTS = "latent attention cannot be split, because all heads read the same latents"
 STREAMS = "several hidden states of a token cannot be split, because all ranks would compute them"
+EMBEDDINGS = "embeddings for each layer cannot be split, because all ranks would hold them"
+HEADS = "layers differ in their heads cannot be split, because a number must divide all"
 NORMS = "norm of queries spans all heads cannot be split, because no rank has all of them"
 REFUSED = {
     **dict.fromkeys(("falcon_h1", "granitemoehybrid", "nemotron_h", "qwen3_5", "qwen3_next"), STATES),
-    **dict.fromkeys(("deepseek", "glm4_moe_lite"), LATENTS),
+    **dict.fromkeys(("deepseek", "glm4_moe_lite", "mistral4"), LATENTS),
     **dict.fromkeys(("minimax_m2", "olmo"), NORMS),
     "lfm2": CONVOLUTIONS,
     "gemma3n": STREAMS,
+    "gemma4": EMBEDDINGS,
+    "gemma4_text-experts": HEADS,
+    "gemma4_text-alike": None,
     "granitemoehybrid-micro": None,  # without recurrent layers
 }
 """Beginnings of rows of models that cannot be split, with the reason. The longest one counts."""
@@ -90,6 +98,17 @@ def test_three_ranks_compute_the_bundled_model(bundled_model: Path) -> None:
         return executor.logits([chunk], [19]).log_softmax(-1)
 
     torch.testing.assert_close(in_all(split_model(bundled_model, 3), last), last(whole), atol=2e-4, rtol=0)
+
+
+def test_matrices_in_the_place_of_layers_are_refused(tmp_path: Path) -> None:
+    config = replace(open_checkpoint(save_safetensors(families.tiny("llama"), tmp_path)).config)
+    for changes, reason in (
+        ({"straight_mlp": frozenset({1}), "without_mlp": frozenset({1})}, "one matrix in the place of attention"),
+        ({"sparsity": (0.0, 0.9)}, "sparse gates cannot be split"),
+        ({"experts": ExpertShape(count=4, chosen=2, intermediate_size=48, apart=True)}, "experts apart from an MLP"),
+    ):
+        with pytest.raises(UnsupportedModel, match=reason):
+            ModelSplit.of(replace(config, **changes), 0, 2)
 
 
 # ── quantized ─────────────────────────────────────────────────────────────────────────────────────────
