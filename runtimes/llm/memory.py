@@ -154,9 +154,9 @@ def kv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
     return config.cached_tensors * sum(bytes_per_position(*heads, dtype) for heads in config.cached_heads)
 
 
-def conv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
-    """Cache memory of one position's inputs of short convolutions, which are never codes."""
-    return len(config.conv_layers) * config.hidden_size * int(dtype.itemsize)
+def input_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
+    """Cache memory of one position's inputs of short convolutions, or its index keys, which are never codes."""
+    return math.prod(config.inputs_of_position) * int(dtype.itemsize)
 
 
 def state_bytes(config: ModelShape, dtype: torch.dtype) -> int:

@@ -42,7 +42,12 @@ def folds(config: ModelShape, index: int) -> Iterator[Fold]:
         beside = index in config.recurrent_layers
         if alone and not beside:
             yield Fold("input_layernorm", tuple(f"self_attn.{part}_proj" for part in "qkv"))
-        yield Fold("self_attn.v_proj", ("self_attn.o_proj",), config.num_heads // config.num_kv_heads, config.head_dim)
+        yield Fold(
+            "self_attn.v_proj",
+            ("self_attn.o_proj",),
+            config.num_heads // config.heads_of(index)[0],
+            config.heads_of(index)[1],
+        )
     experts, size = config.experts_of(index), config.mlp_size(index)
     parts = ("gate_proj", "up_proj") if config.gated else ("up_proj",)
     if alone and experts is None and size:

@@ -19,6 +19,7 @@ from runtimes.llm.model.attention import Attention, KVCache
 from runtimes.llm.model.layers import Layer, read_layer
 from runtimes.llm.model.llama import Llama, Turn
 from runtimes.llm.model.lora import AdaptedRows
+from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.model.recurrent.states import Recurrence
 from runtimes.llm.model.short_conv import Recent
 from runtimes.llm.sampling_params import SamplingParams
@@ -63,6 +64,10 @@ class LayerRun:
     def __init__(self, source: Path, texts: Sequence[Sequence[int]]) -> None:
         self.files = ReplacedFiles(source)
         self.checkpoint = SafetensorsCheckpoint(source, self.files)
+        if (part := self.checkpoint.config.across_layers) is not None:
+            raise UnsupportedModel(
+                f"calibration computes one layer after the other, and {source.name} has {part}: use --method rtn"
+            )
         self._model = _OneLayer(self.checkpoint.config, self._outside)
         longest = max(map(len, texts))
         self._executor = TorchExecutor(self._model, -(-longest // _BLOCK), _BLOCK, context_length=longest)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import torch
 from torch import Tensor
 
-from runtimes.llm.memory import KVCacheName, conv_bytes_per_token, kv_bytes_per_token, kv_dtype
+from runtimes.llm.memory import KVCacheName, input_bytes_per_token, kv_bytes_per_token, kv_dtype
 from runtimes.llm.model.attention import KVCache, Layout
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.lora import LowRankAdapter, adapted_rows
@@ -78,10 +78,11 @@ class TorchExecutor:
         )
 
     def _inputs(self, num_blocks: int, block_size: int) -> Tensor | None:
-        config, model = self.model.config, self.model
-        if not (count := len(config.conv_layers)):
+        model = self.model
+        layers, size = model.config.inputs_of_position
+        if not layers:
             return None
-        return torch.empty(count, num_blocks, block_size, config.hidden_size, dtype=model.dtype, device=model.device)
+        return torch.empty(layers, num_blocks, block_size, size, dtype=model.dtype, device=model.device)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
@@ -165,7 +166,7 @@ def make_executor(
 def page_bytes(model: Llama, kv_cache_dtype: KVCacheName, block_size: int) -> int:
     """Memory of one page of the model's cache."""
     of_token = kv_bytes_per_token(model.config, kv_dtype(kv_cache_dtype, model.dtype))
-    return (of_token + conv_bytes_per_token(model.config, model.dtype)) * block_size
+    return (of_token + input_bytes_per_token(model.config, model.dtype)) * block_size
 
 
 def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_seqs: int, block_size: int) -> int:

@@ -8,6 +8,7 @@ split.py             the part of a decoder that one of several processes compute
 lora.py              adapters of low rank, and what they add to a product
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages; latent.py: of latents, as DeepSeek has it
+sparse.py            attention to the positions that an indexer selects
 recurrent/           layers with a state in the place of attention or beside it
 gemma/               what Gemma 3n and 4 add
 short_conv.py        layers with a convolution in the place of attention

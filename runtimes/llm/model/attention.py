@@ -9,7 +9,7 @@ value) of every head has a scale of its own, its greatest number over 127: a pag
 in it must not change.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -115,7 +115,8 @@ class KVCache:
         self.keys, self.values = self._groups[0]
         """Of all layers, [layers, num_blocks, B, K, D]; where heads differ, of the layers that are like the first."""
         self.inputs = inputs
-        """Of layers with a short convolution, [layers, num_blocks, B, hidden]; no number of another owner is used."""
+        """Of layers with a short convolution or an indexer, [layers, num_blocks, B, numbers]; no number of another
+        owner is used."""
         self.states = states
         """Of recurrent layers, by slot."""
 
@@ -226,6 +227,22 @@ class Layout:
             decodes={window: _seen_by_tokens(decodes, window, block_size, device) for window in windows},
             prefills=tuple(prefills),
         )
+
+    def narrowed(self, selected: Callable[[slice, Tensor, Tensor], Tensor]) -> "Layout":
+        """The layout of tokens that attend to fewer positions: to those that `selected` leaves of a mask
+        [rows, positions], given the rows and the pages. Of layers without a window."""
+        decodes, prefills = self.decodes[None], []
+        if self.num_decodes and decodes.mask is not None:
+            left = selected(slice(0, self.num_decodes), decodes.blocks, decodes.mask[:, 0, 0])
+            decodes = _Seen(decodes.blocks, left[:, None, None])
+        for prefill in self.prefills:
+            seen, count = prefill.seen[None], prefill.last - prefill.first
+            mask = seen.mask
+            if mask is None:
+                mask = torch.ones(count, count, dtype=torch.bool, device=self.slots.device).tril()
+            left = selected(slice(prefill.first, prefill.last), seen.blocks, mask)
+            prefills.append(_Prefill(prefill.first, prefill.last, {None: _Seen(seen.blocks, left)}))
+        return Layout(self.begun, self.slots, self.num_decodes, {None: decodes}, tuple(prefills))
 
     def attend(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, keys: Pages, values: Pages, scores: ScoreOptions,

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from runtimes.llm.model.model_config import ExpertShape, LatentShape, QueryGrowth, UnsupportedModel, checked_count
+from runtimes.llm.model.model_config import (
+    ExpertShape,
+    IndexShape,
+    LatentShape,
+    QueryGrowth,
+    UnsupportedModel,
+    checked_count,
+)
 
 Raw = Mapping[str, Any]
 
@@ -83,6 +90,32 @@ def deepseek_v2(raw: Raw) -> dict[str, Any]:
     )
     dense = frozenset(range(raw.get("first_k_dense_replace") or 0))
     return latent(raw) | {"experts": mixture, "dense_layers": dense}
+
+
+def sparse(raw: Raw, neighbours: bool) -> dict[str, Any]:
+    """Latent attention to the positions that indexers select."""
+    given = glm_moe_lite(raw)
+    index = IndexShape(
+        heads=raw["index_n_heads"],
+        size=raw["index_head_dim"],
+        most=raw["index_topk"],
+        layers=_indexing(raw) if neighbours else frozenset(range(raw["num_hidden_layers"])),
+        neighbours=neighbours,
+    )
+    return given | {"latent": replace(given["latent"], index=index)}
+
+
+def _indexing(raw: Raw) -> frozenset[int]:
+    """Layers with an indexer of their own: as listed, by a pattern of F and S, or every so many."""
+    layers, types = range(raw["num_hidden_layers"]), raw.get("indexer_types")
+    if types is None and (pattern := raw.get("index_topk_pattern")) is not None:
+        types = ["full" if one in ("F", "full") else "shared" for one in pattern]
+    if types is None:
+        step, offset = max(raw.get("index_topk_freq") or 1, 1), raw.get("index_skip_topk_offset", 2)
+        types = ["shared" if max(layer - offset + 1, 0) % step else "full" for layer in layers]
+    if len(types) != len(layers) or not set(types) <= {"full", "shared"}:
+        raise UnsupportedModel(f"indexer_types is {types!r}, which is not {len(layers)} times full or shared")
+    return frozenset(layer for layer, kind in enumerate(types) if kind == "full")
 
 
 def glm_moe_lite(raw: Raw) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from runtimes.llm.model.attention import Attention, Pages, ScoreOptions
 from runtimes.llm.model.matrix import Weight, linear, unquantized, with_rows
 from runtimes.llm.model.model_config import LatentShape, ModelShape
 from runtimes.llm.model.rope import rotated
+from runtimes.llm.model.sparse import Indexer, Selection, read_indexer
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,11 @@ class Latent:
     key_norm: Tensor
     key_up: Tensor
     value_up: Tensor
+    indexer: Indexer | None = None
+    """None of a layer that takes another's selection too."""
 
 
-def read_latent(config: ModelShape, shape: LatentShape, read: Callable[..., Any]) -> Latent:
+def read_latent(config: ModelShape, shape: LatentShape, read: Callable[..., Any], layer: int) -> Latent:
     """`read(name, *sizes)` returns the layer's tensor of that name and shape."""
     hidden, heads, rank = config.hidden_size, config.num_heads, shape.query_rank
     each, expanded = shape.plain_dim + shape.turned_dim, shape.plain_dim + shape.value_dim
@@ -54,6 +57,9 @@ def read_latent(config: ModelShape, shape: LatentShape, read: Callable[..., Any]
         key_norm=read("self_attn.kv_a_layernorm.weight", shape.rank),
         key_up=up[:, : shape.plain_dim].contiguous(),
         value_up=up[:, shape.plain_dim :].contiguous(),
+        indexer=None
+        if shape.index is None or layer not in shape.index.layers
+        else read_indexer(shape.index, rank, shape.turned_dim, hidden, read),
     )
 
 
@@ -64,13 +70,15 @@ def _halves(rows: Tensor, shape: LatentShape) -> Tensor:
 
 def attended(
     latent: Latent, shape: LatentShape, normed: Tensor, turn: tuple[Tensor, Tensor], keys: Pages,
-    layout: Attention, scores: ScoreOptions, growth: Tensor | None = None,
+    layout: Attention, scores: ScoreOptions, growth: Tensor | None = None, selection: Selection | None = None,
 ) -> Tensor:  # fmt: skip
     """What the heads see, [T, hidden] → [T, H × value]; stores the positions' keys in the layer's `keys`. Queries are
-    multiplied by their `growth` [T]."""
+    multiplied by their `growth` [T]. `selection` is of sparse attention."""
     rows = normed
     if latent.query_down is not None and latent.query_norm is not None:
         rows = _norm(linear(normed, latent.query_down), latent.query_norm, shape)
+    if selection is not None:
+        layout = selection.of(latent.indexer, normed, rows, turn, layout)
     query = linear(rows, latent.query).unflatten(1, (-1, shape.turned_dim + shape.plain_dim))
     turned, plain = query.split([shape.turned_dim, shape.plain_dim], dim=2)
     place, inner = linear(normed, latent.key_down).split([shape.turned_dim, shape.rank], dim=1)

@@ -1,6 +1,7 @@
 """The rows of `families` with latent attention."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from runtimes.llm.model import family_features as features
 from runtimes.llm.model import tensor_names
@@ -32,6 +33,22 @@ LATENT_FAMILIES: Mapping[str, Family] = {
     ),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
+    "deepseek_v32": replace(
+        _DEEPSEEK_V3,
+        defaults={"first_k_dense_replace": 3, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64},
+        features=lambda raw: features.sparse(raw, neighbours=False),
+    ),
+    "glm_moe_dsa": replace(
+        _DEEPSEEK_V3,
+        defaults={
+            "first_k_dense_replace": 3,
+            "index_topk": 2048,
+            "index_head_dim": 128,
+            "index_n_heads": 32,
+            "rms_norm_eps": 1e-5,
+        },
+        features=lambda raw: features.sparse(raw, neighbours=True),
+    ),
     "mistral4": Family(
         names=tensor_names.MISTRAL4,
         completed=features.mistral4_rope,

@@ -161,7 +161,7 @@ class _LayerReader:
             activation=self._xielu() if config.activation == "xielu" else None,
             mlp_post_norm=self._norm("post_feedforward_layernorm", hidden, config.post_norms),
             experts=None if experts is None else self._experts(experts),
-            latent=None if config.latent is None else read_latent(config, config.latent, self._read),
+            latent=None if config.latent is None else read_latent(config, config.latent, self._read, self._index),
             conv=self._conv() if conv else None,
             mamba=read_mamba(config, state, self._read, self._dtype) if isinstance(state, MambaShape) else None,
             delta=read_delta(config, state, self._read) if isinstance(state, DeltaShape) else None,

@@ -31,6 +31,7 @@ from runtimes.llm.model.recurrent.mamba import Mamba, remembered
 from runtimes.llm.model.recurrent.states import Recurrence
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.model.short_conv import Recent, convolved
+from runtimes.llm.model.sparse import Selection
 from runtimes.llm.model.split import RankGroup
 from runtimes.llm.picture_rows import put_rows
 
@@ -50,6 +51,7 @@ class _Step:
     recent: Recent | None
     recurrence: Recurrence | None
     token_rows: Tensor | None
+    selection: Selection | None
 
 
 class Llama:
@@ -147,7 +149,8 @@ class Llama:
         turns = [
             None if turn is None else (turn[0][positions][:, None], turn[1][positions][:, None]) for turn in rotary
         ]
-        return _Step(turns, self.query_growth(positions), cache, layout, adapted, recent, recurrence, rows)
+        growth, selection = self.query_growth(positions), self._selection(cache)
+        return _Step(turns, growth, cache, layout, adapted, recent, recurrence, rows, selection)
 
     def _through(self, layer: Layer, index: int, hidden: Tensor, step: "_Step") -> Tensor:
         """What the layer `index` makes of the states before it: [T, hidden] → [T, hidden]."""
@@ -185,6 +188,12 @@ class Llama:
             chosen = self._normed(mixed(self.config, shape, experts, read, chooses), apart.given)
             given = self._normed(given, apart.dense) + chosen
         return self._normed(given, layer.mlp_post_norm)
+
+    def _selection(self, cache: KVCache) -> Selection | None:
+        if self.config.latent is None or self.config.latent.index is None:
+            return None
+        assert cache.inputs is not None
+        return Selection(self.config.latent.index, cache.inputs)
 
     def _streamed(self, embedded: Tensor, step: "_Step") -> Tensor:
         """All layers, where a token has several hidden states: [T, hidden] → [T, hidden]."""
@@ -256,7 +265,8 @@ class Llama:
             assert turn is not None
             how = self.scores[layer.kind]
             keys = cache.keys_of(place)
-            inner = latent.attended(layer.latent, config.latent, normed, turn, keys, layout, how, growth)
+            sparse = step.selection
+            inner = latent.attended(layer.latent, config.latent, normed, turn, keys, layout, how, growth, sparse)
             return linear(inner, layer.attention_out)
         assert layer.qkv is not None
         key_heads, size = config.heads_of(index)

@@ -14,7 +14,7 @@ from runtimes.llm.model.checks import (
     checked_count,
 )
 from runtimes.llm.model.gemma_shapes import PerLayerShape, StreamShape
-from runtimes.llm.model.part_shapes import ExpertShape, LatentShape, Scoring
+from runtimes.llm.model.part_shapes import ExpertShape, IndexShape, LatentShape, Scoring
 from runtimes.llm.model.recurrent_shapes import DeltaShape, MambaShape
 
 __all__ = [  # checks are imported from here too
@@ -24,6 +24,7 @@ __all__ = [  # checks are imported from here too
     "Activation",
     "DeltaShape",
     "ExpertShape",
+    "IndexShape",
     "LatentShape",
     "LayerKind",
     "MambaShape",
@@ -255,6 +256,14 @@ class ModelShape:
         return self.num_heads * (self.heads_of(layer)[1] if self.latent is None else self.latent.value_dim)
 
     @property
+    def inputs_of_position(self) -> tuple[int, int]:
+        """What pages hold beside keys and values: of how many layers, and how many numbers of each."""
+        index = None if self.latent is None else self.latent.index
+        if index is not None:
+            return len(index.layers), index.size
+        return len(self.conv_layers), self.hidden_size
+
+    @property
     def attention_layers(self) -> int:
         """The number of layers that have keys and values of their own."""
         return len(self.cached_heads)
@@ -262,6 +271,20 @@ class ModelShape:
     def key_layer(self, layer: int) -> int:
         """The layer whose keys and values a layer reads."""
         return self.key_layers[layer] if self.key_layers else layer
+
+    @property
+    def across_layers(self) -> str | None:
+        """The part of the model for which a layer is not computed from the hidden states before it alone, or in which
+        the outputs of a matrix are normed before the next."""
+        index = None if self.latent is None else self.latent.index
+        parts = {
+            "several hidden states of a token": self.streams is not None,
+            "embeddings for each layer": self.per_layer is not None,
+            "keys that layers share": bool(self.key_layers),
+            "norms of values": self.value_norm,
+            "an indexer that layers share": index is not None and len(index.layers) < self.num_layers,
+        }
+        return next((part for part, there in parts.items() if there), None)
 
     @property
     def for_torch_alone(self) -> str | None:

@@ -59,6 +59,25 @@ class ExpertShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexShape:
+    """The scores of positions of which a token attends to the `most` best (model/sparse.py): `heads` of `size` numbers.
+    `layers` have an indexer; each other takes the selection of the last one before it."""
+
+    heads: int
+    size: int
+    most: int
+    layers: frozenset[int]
+    neighbours: bool = False
+
+    def __post_init__(self) -> None:
+        checked_count("index_n_heads", self.heads, MAX_LATENT)
+        checked_count("index_head_dim", self.size, MAX_LATENT)
+        checked_count("index_topk", self.most)
+        if 0 not in self.layers:
+            raise UnsupportedModel("the first layer takes the selection of an indexer, and none is before it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatentShape:
     """Attention to latents of `rank` numbers (model/latent.py). A head's query has `turned_dim` dimensions with a
     position and `plain_dim` without; its value has `value_dim`. Queries have a latent of their own if `query_rank`.
@@ -71,6 +90,7 @@ class LatentShape:
     value_dim: int
     neighbours: bool = True
     norm_eps: float = 1e-6
+    index: IndexShape | None = None
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -78,5 +98,7 @@ class LatentShape:
             ("qk_rope_head_dim", self.turned_dim), ("q_lora_rank", self.query_rank or 1),
         ):  # fmt: skip
             checked_count(name, value, MAX_LATENT)
+        if self.index is not None and (not self.query_rank or self.index.size < self.turned_dim):
+            raise UnsupportedModel("an indexer without q_lora_rank, or of fewer dimensions than are turned")
         if self.turned_dim % 2:
             raise UnsupportedModel(f"the configuration's qk_rope_head_dim is {self.turned_dim}: pairs of it turn")

@@ -19,6 +19,7 @@ _LATENT = {
     "num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 40, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16,
     "v_head_dim": 20,
 }  # fmt: skip
+_INDEX = {"index_topk": 20, "index_head_dim": 24, "index_n_heads": 24, "q_lora_rank": 32}
 _DEEPSEEK_YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
     "mscale": 0.7, "mscale_all_dim": 1.0,
@@ -171,6 +172,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "deepseek_v2-lite": _DEEPSEEK | _LATENT | {"q_lora_rank": None, "topk_method": "greedy", "n_group": 1},
     "deepseek_v3": _DEEPSEEK | _LATENT | {"rope_parameters": _DEEPSEEK_YARN},
     "deepseek_v3-halves": _DEEPSEEK | _LATENT | {"rope_interleave": False, "q_lora_rank": None},
+    "deepseek_v32": _DEEPSEEK | _LATENT | _INDEX | {"rope_parameters": _DEEPSEEK_YARN},
+    "deepseek_v32-short": _DEEPSEEK | _LATENT | _INDEX | {"index_topk": 200, "mlp_layer_types": ["sparse", "dense"]},
+    "glm_moe_dsa": _DEEPSEEK | _LATENT | _INDEX | {"num_hidden_layers": 4, "index_topk_freq": 2},
+    "glm_moe_dsa-pattern": _DEEPSEEK | _LATENT | _INDEX | {"num_hidden_layers": 3, "index_topk_pattern": "FSF"},
     "dots1": _DEEPSEEK | {"layer_types": ["full_attention", "full_attention"], "sliding_window": None},
     "minimax_m2": _LOCAL | {"head_dim": 32, "rotary_dim": 16},
     "gemma": {"head_dim": 32, "tie_word_embeddings": True},

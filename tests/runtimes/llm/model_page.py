@@ -50,6 +50,8 @@ DECODERS = {
     "glm4_moe_lite": "GLM-4.7-Flash",
     "deepseek_v2": "DeepSeek V2, V2-Lite, Coder V2",
     "deepseek_v3 kimi_k2": "DeepSeek V3, V3.1, R1, Kimi K2",
+    "deepseek_v32": "DeepSeek V3.2",
+    "glm_moe_dsa": "GLM-5",
     "dots1": "dots.llm1",
     "minimax_m2": "MiniMax-M2",
     "cohere cohere2": "Command R, R7B, A",
@@ -96,7 +98,7 @@ _CLASSIFIERS = {
     "mpnet": ("classifiers of MPNet", "`classifier` of two layers"),
 }
 _MISSING = {
-    "deepseek_v32": ("DeepSeek V3.2", "latent attention of another kind"),
+    "deepseek_v4": ("DeepSeek V4", "attention to compressed keys"),
     "deberta": ("DeBERTa v1", "their own kinds of attention"),
 }  # fmt: skip
 _HEAD = """# Models that the LLM engine serves
@@ -117,7 +119,7 @@ tenants:
 Families are compared with transformers, on a small random model of their layout. In
 float32, log-probabilities differ by less than 0.0002. The GGUF column lists architectures that are read too. With
 latent attention the KV cache holds one latent for each position. Torch computes these models, not the native step; they
-take no LoRA adapters.
+take no LoRA adapters. Where it is sparse, a token attends to the positions that the model's own indexer selects.
 
 | models | `model_type` | GGUF | special |
 |---|---|---|---|
@@ -189,6 +191,8 @@ _SPECIAL = {
     "glm4_moe_lite": "latent attention, experts",
     "deepseek_v2": "latent attention, experts in groups",
     "deepseek_v3 kimi_k2": "latent attention, experts in groups",
+    "deepseek_v32": "sparse latent attention, experts in groups",
+    "glm_moe_dsa": "sparse latent attention, experts in groups",
     "dots1": "experts in groups, one for all tokens",
     "minimax_m2": "experts",
     "ernie4_5_moe": "experts, some of them for all tokens",

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
 from runtimes.llm.engine.executor import TorchExecutor
-from runtimes.llm.memory import kv_bytes_per_token
+from runtimes.llm.memory import input_bytes_per_token, kv_bytes_per_token
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Chunk
@@ -121,7 +121,7 @@ def test_the_base_of_phi_4_multimodal_as_published_is_served(tmp_path: Path) -> 
     assert_same(folder, model)
 
 
-def test_a_model_whose_layers_differ_is_that_of_transformers(tmp_path: Path) -> None:
+def test_layers_of_different_sizes_are_those_of_transformers(tmp_path: Path) -> None:
     """Made of a Llama's parts: transformers has no code of its own for the type."""
     model, config = tiny_searched()
     folder = save_safetensors(model, tmp_path)
@@ -223,6 +223,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3n_text", {"activation_sparsity_pattern": [0.9]}, "activation_sparsity_pattern has not one share"),
     ("gemma3n_text", {"intermediate_size": [96]}, "intermediate_size has not one size for each of 6 layers"),
     ("gemma3n_text", {"laurel_rank": 16}, r"laurel\.linear_left\.weight is \[12, 64\]; the configuration requires"),
+    ("deepseek_v32", {"index_topk": 0}, "index_topk is 0"),
+    ("deepseek_v32", {"index_head_dim": 8}, "of fewer dimensions than are turned"),
+    ("deepseek_v32", {"index_n_heads": 12}, r"indexer\.wq_b\.weight is \[576, 32\]; the configuration requires"),
+    ("glm_moe_dsa", {"indexer_types": ["shared"] * 4}, "the first layer takes the selection of an indexer, and none"),
+    ("glm_moe_dsa", {"indexer_types": ["full"]}, "indexer_types is .*, which is not 4 times full or shared"),
     ("gemma4_text", {"per_layer_config": {"1": {"attention": "x"}}}, "attention of per_layer_config is not supported"),
     ("gemma4_text", {"per_layer_config": {}}, r"layers\.1\.self_attn\.q_proj\.weight is \[96, 64\]"),
     ("gemma4_text", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention is not supported"),
@@ -301,6 +306,14 @@ def test_a_cached_position_is_its_latent(tmp_path: Path) -> None:
     assert cache.keys is cache.values
     assert cache.keys.shape == (2, 4, BLOCK, 1, 40 + 16)
     assert kv_bytes_per_token(model.config, torch.float32) == model.kv_bytes_per_token == 4 * numbers
+
+
+def test_a_cached_position_has_an_index_key_for_each_indexer(tmp_path: Path) -> None:
+    model = load_model(save_safetensors(tiny("glm_moe_dsa"), tmp_path), dtype="float32", device="cpu")
+    cache = TorchExecutor(model, 4, BLOCK, context_length=CONTEXT).cache
+    assert cache.inputs is not None
+    assert cache.inputs.shape == (3, 4, BLOCK, 24)  # the third of four layers takes the selection of the second
+    assert input_bytes_per_token(model.config, torch.float32) == 4 * 3 * 24
 
 
 def test_an_adapter_of_latent_attention_is_refused(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 PAGES = [0, 1, 2, 3]
 FAMILIES = [
     "qwen3_moe", "qwen2_moe", "granitemoehybrid", "falcon_h1", "nemotron_h", "qwen3_next", "gemma",
+    "llama4_text", "mistral4", "deepseek_v32", "mllama_text_model",
     "deepseek_v2", "lfm2-biased", "cohere2", "olmo2", "phi", "gpt2",
 ]  # fmt: skip
 
@@ -43,6 +44,21 @@ def log_probabilities(folder: Path, text: Sequence[int], weights: Any = "auto") 
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = tiny_llama(hidden_size=64, intermediate_size=96, initializer_range=0.1)
     return save_safetensors(model, tmp_path_factory.mktemp("source"))
+
+
+@pytest.mark.parametrize(
+    ("row", "part"),
+    [
+        ("gemma3n_text", "several hidden states of a token"),
+        ("gemma4_text", "embeddings for each layer"),
+        ("gemma4_text-experts", "norms of values"),
+        ("glm_moe_dsa", "an indexer that layers share"),
+    ],
+)
+def test_a_model_whose_layers_depend_on_others_is_refused(tmp_path: Path, row: str, part: str) -> None:
+    folder = save_safetensors(tiny(row), tmp_path / "source")
+    with pytest.raises(UnsupportedModel, match=f"one layer after the other, and source has {part}: use --method rtn"):
+        LayerRun(folder, texts(250, 3))
 
 
 @pytest.mark.parametrize("row", FAMILIES)
