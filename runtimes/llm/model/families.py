@@ -11,7 +11,7 @@ from runtimes.llm.model import searched, tensor_names
 from runtimes.llm.model.family import Family
 from runtimes.llm.model.family_features import Raw
 from runtimes.llm.model.gemma.families import GEMMA_FAMILIES
-from runtimes.llm.model.latent_families import LATENT_FAMILIES
+from runtimes.llm.model.latents.families import LATENT_FAMILIES
 from runtimes.llm.model.recurrent.families import RECURRENT_FAMILIES
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from runtimes.llm.model.gemma.mixture import Apart, read_apart, read_router
 from runtimes.llm.model.gemma.per_layer import PerLayer, read_per_layer
 from runtimes.llm.model.gemma.streams import COEFFICIENTS, Streams, read_streams
-from runtimes.llm.model.latent import Latent, read_latent
+from runtimes.llm.model.latents.latent import Latent, read_latent
 from runtimes.llm.model.matrix import Weight, concatenated, with_rows
 from runtimes.llm.model.model_config import DeltaShape, ExpertShape, MambaShape, ModelShape
 from runtimes.llm.model.recurrent.delta import DeltaLayer, read_delta

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.model import latent
 from runtimes.llm.model.activations import activated, activation
 from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
 from runtimes.llm.model.experts import mixed
 from runtimes.llm.model.gemma.mixture import judged
 from runtimes.llm.model.gemma.per_layer import gated, read_rows
 from runtimes.llm.model.gemma.streams import read_ends
+from runtimes.llm.model.latents import latent
+from runtimes.llm.model.latents.sparse import Selection
 from runtimes.llm.model.layers import Layer, TensorSource, read_layer
 from runtimes.llm.model.lora import AdaptedRows, MatrixName, add_low_rank
 from runtimes.llm.model.matrix import Weight, embedding, linear
@@ -31,7 +32,6 @@ from runtimes.llm.model.recurrent.mamba import Mamba, remembered
 from runtimes.llm.model.recurrent.states import Recurrence
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.model.short_conv import Recent, convolved
-from runtimes.llm.model.sparse import Selection
 from runtimes.llm.model.split import RankGroup
 from runtimes.llm.picture_rows import put_rows
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal, TypeAlias
 
-from runtimes.llm.model.checks import (
+from runtimes.llm.model.shapes.checks import (
     MAX_HEAD_DIM,
     MAX_LATENT,
     MAX_LAYERS,
@@ -13,9 +13,9 @@ from runtimes.llm.model.checks import (
     check_number,
     checked_count,
 )
-from runtimes.llm.model.gemma_shapes import PerLayerShape, StreamShape
-from runtimes.llm.model.part_shapes import ExpertShape, IndexShape, LatentShape, Scoring
-from runtimes.llm.model.recurrent_shapes import DeltaShape, MambaShape
+from runtimes.llm.model.shapes.gemma import PerLayerShape, StreamShape
+from runtimes.llm.model.shapes.parts import ExpertShape, IndexShape, LatentShape, Scoring
+from runtimes.llm.model.shapes.recurrent import DeltaShape, MambaShape
 
 __all__ = [  # checks are imported from here too
     "MAX_HEAD_DIM",

@@ -7,8 +7,8 @@ Each layer has a number of key heads and an MLP of its own. Attention or MLP may
 from collections.abc import Mapping
 from typing import Any
 
-from runtimes.llm.model.checks import UnsupportedModel, checked_count
 from runtimes.llm.model.family_features import Raw
+from runtimes.llm.model.shapes.checks import UnsupportedModel, checked_count
 
 _MULTIPLE = 256
 """Sizes of MLPs are rounded up to it."""

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from runtimes.llm.model.checks import UnsupportedModel
 from runtimes.llm.model.family_features import Raw, experts, gemma
-from runtimes.llm.model.gemma_shapes import PerLayerShape, StreamShape
+from runtimes.llm.model.shapes.checks import UnsupportedModel
+from runtimes.llm.model.shapes.gemma import PerLayerShape, StreamShape
 
 _SPARSE_LAYERS, _SPARSITY = 10, 0.95  # where config.json has no pattern
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.model.gemma_shapes import PerLayerShape
 from runtimes.llm.model.matrix import Weight, embedding, linear
+from runtimes.llm.model.shapes.gemma import PerLayerShape
 
 if TYPE_CHECKING:
     from runtimes.llm.model.model_config import ModelShape

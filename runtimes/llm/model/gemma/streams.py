@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.model.gemma_shapes import StreamShape
 from runtimes.llm.model.matrix import Weight, linear
+from runtimes.llm.model.shapes.gemma import StreamShape
 
 if TYPE_CHECKING:
     from runtimes.llm.model.model_config import ModelShape

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from runtimes.llm.model.attention import Attention, Layout
 from runtimes.llm.model.matrix import Weight, linear, unquantized, with_rows
-from runtimes.llm.model.part_shapes import IndexShape
 from runtimes.llm.model.rope import rotated
+from runtimes.llm.model.shapes.parts import IndexShape
 
 _NORM_EPS = 1e-6
 _SCORES_AT_ONCE = 1 << 24

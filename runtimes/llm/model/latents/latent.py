@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtimes.llm.model.attention import Attention, Pages, ScoreOptions
+from runtimes.llm.model.latents.sparse import Indexer, Selection, read_indexer
 from runtimes.llm.model.matrix import Weight, linear, unquantized, with_rows
 from runtimes.llm.model.model_config import LatentShape, ModelShape
 from runtimes.llm.model.rope import rotated
-from runtimes.llm.model.sparse import Indexer, Selection, read_indexer
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from runtimes.llm.model.checks import MAX_LATENT, UnsupportedModel, check_number, checked_count
+from runtimes.llm.model.shapes.checks import MAX_LATENT, UnsupportedModel, check_number, checked_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from runtimes.llm.model.checks import MAX_LATENT, UnsupportedModel, checked_count
+from runtimes.llm.model.shapes.checks import MAX_LATENT, UnsupportedModel, checked_count
 
 _MOST_STREAMS = 64
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from runtimes.llm.model.checks import MAX_EXPERTS, MAX_LATENT, UnsupportedModel, check_number, checked_count
+from runtimes.llm.model.shapes.checks import MAX_EXPERTS, MAX_LATENT, UnsupportedModel, check_number, checked_count
 
 Scoring = Literal["softmax", "sigmoid", "softmax_of_chosen", "sparsemixer"]
 
@@ -60,8 +60,8 @@ class ExpertShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexShape:
-    """The scores of positions of which a token attends to the `most` best (model/sparse.py): `heads` of `size` numbers.
-    `layers` have an indexer; each other takes the selection of the last one before it."""
+    """The scores of positions of which a token attends to the `most` best (latents/sparse.py): `heads` of `size`
+    numbers. `layers` have an indexer; each other takes the selection of the last one before it."""
 
     heads: int
     size: int
@@ -79,7 +79,7 @@ class IndexShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentShape:
-    """Attention to latents of `rank` numbers (model/latent.py). A head's query has `turned_dim` dimensions with a
+    """Attention to latents of `rank` numbers (latents/latent.py). A head's query has `turned_dim` dimensions with a
     position and `plain_dim` without; its value has `value_dim`. Queries have a latent of their own if `query_rank`.
     Rows of the files that turn together are `neighbours`, (2i, 2i + 1)."""
 
