@@ -12,7 +12,7 @@ import torch
 from runtimes.llm.engine.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_config import UnsupportedModel
-from runtimes.llm.model.part_shapes import ExpertShape
+from runtimes.llm.model.shapes.parts import ExpertShape
 from runtimes.llm.model.split import ModelSplit
 from runtimes.llm.sampling_params import SamplingParams
 from runtimes.llm.sequence import Chunk
