@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from config.installing import installing
+from runtimes.tensor.configuration.foreign import PMML_ADVICE
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.interfaces import Backend, Device, ExplainingBackend, Model, ModelLoadError
 
@@ -63,6 +64,8 @@ def own_name(name: str) -> str:
     close = difflib.get_close_matches(name, [*_BACKENDS, *_ALIASES], 1)
     if name in ("tensorrt", "tensorrt_plan"):
         hint = "serve the plan by a Triton, or its ONNX model here by the provider TensorrtExecutionProvider"
+    elif name == "pmml":
+        hint = PMML_ADVICE
     else:
         hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(sorted(_BACKENDS))}"
     raise ModelLoadError(f"no backend is called `{name}`: {hint}")

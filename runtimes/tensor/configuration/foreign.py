@@ -25,6 +25,8 @@ MLSERVER: Final = "model-settings.json"
 MARKERS: Final = (MLFLOW, MLSERVER)
 MODEL_SUFFIXES: Final = (".joblib", ".pkl", ".pickle", ".bst", ".ubj", ".cbm", ".onnx", ".pmml")
 """Files that are a model on their own, in the model's folder itself."""
+PMML_ADVICE: Final = "export the model as ONNX from where it was trained, or serve it by KServe's pmmlserver as a pool"
+"""Evaluators without Java leave out parts that change answers, such as `Targets` and `normalizationMethod`."""
 _COLUMNS: Final = {
     "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
     "binary": "BYTES",
@@ -134,7 +136,7 @@ def kserve_file(folder: Path) -> tuple[str, str]:
         raise refused(folder, f"has {', '.join(files)}: keep one of them, or name it in the configuration")
     ((name, backend),) = files.items()
     if backend == "pmml":
-        raise refused(folder / name, "is PMML, which is not served here: export the model as ONNX")
+        raise refused(folder / name, f"is PMML, which is not served here: {PMML_ADVICE}")
     return name, backend
 
 

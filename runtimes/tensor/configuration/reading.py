@@ -50,7 +50,8 @@ FILES: Mapping[str, tuple[str, ...]] = {
 _SIZES = ("max_batch_size", "maxBatchSize")
 WrittenPlace = Callable[[Place, Container[Place]], Place]
 """Converts a place of `ModelConfig` to a place of the file, which has the lines of these places."""
-_SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for name in names}
+_SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for name in names} | {".pmml": "pmml"}
+"""PMML has no backend, and is refused by this name."""
 
 
 def usual_file(backend: str, folder: Path) -> str:

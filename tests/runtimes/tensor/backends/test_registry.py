@@ -60,3 +60,8 @@ def test_the_placement_of_a_model_needs_no_framework(monkeypatch: pytest.MonkeyP
 def test_a_plan_of_tensorrt_is_served_elsewhere() -> None:
     with pytest.raises(ModelLoadError, match=r"`tensorrt_plan`: serve the plan by a Triton, or its ONNX model here"):
         backend("tensorrt_plan")
+
+
+def test_pmml_is_served_elsewhere() -> None:
+    with pytest.raises(ModelLoadError, match=r"`pmml`: export the model as ONNX .* KServe's pmmlserver"):
+        backend("pmml")

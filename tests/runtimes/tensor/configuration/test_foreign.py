@@ -191,6 +191,15 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.parametrize("place", ["m", "m/1"])
+def test_pmml_is_refused_with_ways_out(place: str, tmp_path: Path) -> None:
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "iris.pmml").write_text("<PMML/>")
+    assert "iris.pmml: is PMML, which is not served here: export the model as ONNX" in refusal(tmp_path / "m")
+    (tmp_path / "m" / "model.yaml").write_text("file: iris.pmml\n")
+    assert reading(tmp_path / "m").config.backend == "pmml"  # which `own_name` refuses
+
+
 @given(
     document=JSON | st.fixed_dictionaries({"flavors": st.fixed_dictionaries({"sklearn": JSON}), "signature": JSON})
     | st.fixed_dictionaries({"flavors": JSON, "signature": st.fixed_dictionaries({"inputs": JSON.map(json.dumps)})})
