@@ -116,6 +116,16 @@ async def test_tokens_of_a_folder_of_mlserver_are_classified(running: tuple[Gate
         assert outputs["count"]["data"] == [len(entities)]
         assert outputs["labels"]["shape"] == [1, len(entities)]
         assert outputs["labels"]["data"] == [one["entity"] for one in entities]
+        status, body = await post(running, "/v1/models/names:predict", {"instances": [text]})
+        assert status == 200
+        assert [row["labels"] for row in body["predictions"]] == [[one["entity"] for one in entities]]
+    rows = [TEXTS[at % 2] for at in range(9)] + ["one"]  # more than a batch has
+    counts = [len(pipe(text)) for text in rows]
+    assert counts[0] != counts[1]
+    status, body = await infer(running, "names", *rows)
+    outputs = by_name(body)
+    assert outputs["count"]["data"] == counts
+    assert outputs["scores"]["shape"] == [10, max(counts)]
 
 
 async def test_pictures_of_a_folder_of_mlflow_are_classified(running: tuple[GatewayProcess, str]) -> None:

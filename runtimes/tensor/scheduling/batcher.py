@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -17,7 +17,7 @@ from runtimes.tensor.interfaces import MAX_SELECTED, Array, Batch, Instance, Ins
 from runtimes.tensor.off_loop import LARGE
 from runtimes.tensor.scheduling.batch_inputs import BatchInputs
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
-from runtimes.tensor.scheduling.outlet import ResponseOutlet, UnfinishedTensor, outputs_of, pieces_of
+from runtimes.tensor.scheduling.outlet import ResponseOutlet, UnfinishedTensor, joined_uneven, outputs_of, pieces_of
 from runtimes.tensor.scheduling.pending import (
     Execution,
     Pending,
@@ -34,9 +34,11 @@ class Joint(asyncio.Future[list[Tensor]]):
     """The future of a request that was cut. It ends with its last part, or with the first part that fails; the other
     parts are then withdrawn."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, parts: list[Pending]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: list[Pending], counted: Container[str]) -> None:
+        """`counted` are the outputs whose parts may differ in length."""
         super().__init__(loop=loop)
         self._parts = parts
+        self._counted = counted
         self._open = len(parts)
         for part in parts:
             part.add_done_callback(self._part_done)
@@ -72,7 +74,7 @@ class Joint(asyncio.Future[list[Tensor]]):
         elif not self._open:
             try:
                 columns = zip(*[p.result() for p in self._parts], strict=True)
-                self.set_result(outputs_of([_join(column) for column in columns]))
+                self.set_result(outputs_of([_join(column, self._counted) for column in columns]))
             except BackendError as uneven:
                 self.set_exception(uneven)
 
@@ -81,9 +83,11 @@ class Joint(asyncio.Future[list[Tensor]]):
             part.cancel()
 
 
-def _join(pieces: tuple[Tensor, ...]) -> Tensor:
+def _join(pieces: tuple[Tensor, ...], counted: Container[str]) -> Tensor:
     first = pieces[0]
     if any(piece.shape[1:] != first.shape[1:] for piece in pieces):
+        if first.name in counted:
+            return joined_uneven(pieces)
         raise BackendError(
             f"Output `{first.name}` has another shape for each part of the request; send fewer rows at a time.",
             code="model_failed",
@@ -155,7 +159,7 @@ class Batcher(Dispatcher):
             raise
         for part in parts:
             self._delivery.enter(part)
-        return Joint(self._loop, parts)
+        return Joint(self._loop, parts, self._outlet.counted)
 
     # ── one batch ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -11,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from adapters import offload
-from adapters.tensors import NO_PARAMETERS, Data, Tensor, join_bytes
+from adapters.tensors import NO_PARAMETERS, Data, Tensor, join_bytes, split_bytes
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.datatypes import datatype_of
+from runtimes.tensor.datatypes import DTYPES, datatype_of
+from runtimes.tensor.deferred_input import composed
 from runtimes.tensor.interfaces import Array, Tensors
 from runtimes.tensor.off_loop import LARGE, off_loop, retrieve
 from runtimes.tensor.scheduling.batch_inputs import BatchOutputs
@@ -33,6 +35,36 @@ class UnfinishedTensor(Tensor):
     """An output whose `data` is copied later from its pieces, which follow each other."""
 
     pieces: Sequence[Array | CutTexts] = field(default=(), repr=False)
+
+
+@dataclass(slots=True)
+class UnevenTensor(UnfinishedTensor):
+    """A counted output of a request that was computed in parts, whose rows end with the longest of each part."""
+
+    parts: tuple[Tensor, ...] = field(default=(), repr=False)
+
+
+def joined_uneven(parts: tuple[Tensor, ...]) -> UnevenTensor:
+    """The rows of all parts, which are filled up to the longest of all when the tensor is finished."""
+    first = parts[0]
+    longest = max(part.shape[1] for part in parts)
+    shape = (sum(part.shape[0] for part in parts), longest, *first.shape[2:])
+    return UnevenTensor(first.name, first.datatype, shape, b"", first.parameters, (), parts)
+
+
+def _filled(tensor: UnevenTensor) -> Data:
+    """The data of an output in parts. Slow: it makes an object of each text."""
+    array = composed([_array(part) for part in tensor.parts], DTYPES[tensor.datatype], tuple(tensor.shape))
+    return join_bytes(list(array.reshape(-1))) if array.dtype.hasobject else array.reshape(-1).view(_BYTE).data
+
+
+def _array(part: Tensor) -> Array:
+    data = finished_here(part) if isinstance(part, UnfinishedTensor) else part.data
+    if part.datatype != "BYTES":
+        return np.frombuffer(data, DTYPES[part.datatype]).reshape(part.shape)
+    texts = np.empty(math.prod(part.shape), object)
+    texts[:] = split_bytes(data, texts.size, part.name)
+    return texts.reshape(part.shape)
 
 
 class UnfinishedOutputs(list[Tensor]):
@@ -62,6 +94,8 @@ def outputs_of(tensors: list[Tensor]) -> list[Tensor]:
 
 def pieces_of(tensor: Tensor) -> Sequence[Array | CutTexts]:
     """The data of an output, finished or not."""
+    if isinstance(tensor, UnevenTensor):
+        return (np.frombuffer(_filled(tensor), _BYTE),)
     return tensor.pieces if isinstance(tensor, UnfinishedTensor) else (np.frombuffer(tensor.data, _BYTE),)
 
 
@@ -77,6 +111,8 @@ def finished_here(tensor: Tensor) -> Data:
 
 
 async def _finished(tensor: UnfinishedTensor) -> Tensor:
+    if isinstance(tensor, UnevenTensor):
+        return Tensor(tensor.name, tensor.datatype, tensor.shape, await off_loop(lambda: _filled(tensor)))
     pieces = [await _cut(piece) if isinstance(piece, CutTexts) else piece for piece in tensor.pieces]
     data = await off_loop(lambda: _copied(pieces))
     return Tensor(tensor.name, tensor.datatype, tensor.shape, data, tensor.parameters)
@@ -107,7 +143,7 @@ class ResponseOutlet:
         self._batched = config.max_batch_size > 0
         self._scattered = BatchOutputs(config)
         self._datatypes = {spec.name: spec.datatype for spec in config.outputs}
-        self._counted = config.counted
+        self.counted = config.counted
         self._variable = {
             spec.name: tuple(axis for axis, dim in enumerate(spec.dims, int(self._batched)) if dim == -1)
             for spec in config.outputs
@@ -127,7 +163,7 @@ class ResponseOutlet:
                 parts = self._scattered.scattered(name, expanded(array), [member.shapes or {} for member in members])
                 for answer, member, part in zip(answers, members, parts, strict=True):
                     answer.append(self.tensor(name, datatype, part, member))
-            elif cut or array.dtype.hasobject or name in self._counted:
+            elif cut or array.dtype.hasobject or name in self.counted:
                 ends = accumulate([member.rows for member in members])
                 for answer, member, end in zip(answers, members, ends, strict=True):
                     rows = slice(end - member.rows, end)
@@ -135,8 +171,10 @@ class ResponseOutlet:
                     answer.append(self.tensor(name, datatype, array[rows], member, longest))
             else:
                 _slice(name, datatype, array, members, answers)
+        is_counted = bool(self.counted)
+        is_plain = not cut and not is_counted
         return [
-            answer if member.requested is None and not cut and not self._counted else _response(answer, member)
+            answer if member.requested is None and is_plain else _response(answer, member, is_counted=is_counted)
             for answer, member in zip(answers, members, strict=True)
         ]
 
@@ -157,7 +195,7 @@ class ResponseOutlet:
 
     def _longest(self, name: str, outputs: Tensors, rows: slice) -> int | None:
         """The length to which these rows of an output are cut; None if it is not counted."""
-        if (count := self._counted.get(name)) is None:
+        if (count := self.counted.get(name)) is None:
             return None
         return int(outputs[count][rows].max(initial=0))
 
@@ -204,11 +242,11 @@ def _slice(name: str, datatype: str, array: Array, members: list[PreparedRequest
         at = end
 
 
-def _response(answer: list[Tensor], member: PreparedRequest) -> list[Tensor]:
+def _response(answer: list[Tensor], member: PreparedRequest, *, is_counted: bool = False) -> list[Tensor]:
     """The requested outputs."""
     if member.requested is not None:
         answer = _pick(answer, member.requested)
-    return outputs_of(answer)
+    return outputs_of(answer) if member.cuts or is_counted else answer
 
 
 def _pick(answer: list[Tensor], requested: tuple[str, ...]) -> list[Tensor]:

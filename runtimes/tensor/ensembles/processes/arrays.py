@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.deferred_input import composed
 from runtimes.tensor.ensembles.processes.calls import (
     JoinedOutcome,
     StepCall,
@@ -154,7 +155,14 @@ class ArrayMember:
             outputs, failed = self._computed([member._replace(inputs=inputs, rows=rows, shapes=shapes)], rows)
             parts.append({name: np.copy(array[:rows]) for name, array in outputs.items()})
             errors |= {at + row: text for row, text in failed.items()}
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, errors
+        return {name: self._joined(name, [part[name] for part in parts]) for name in parts[0]}, errors
+
+    def _joined(self, name: str, parts: Sequence[Array]) -> Array:
+        """The rows of all parts. Those of a counted output are filled up to the longest of all."""
+        if name not in self._config.counted:
+            return np.concatenate(parts)
+        longest = max(part.shape[1] for part in parts)
+        return composed(parts, parts[0].dtype, (sum(map(len, parts)), longest, *parts[0].shape[2:]))
 
     def close(self) -> None:
         self._runner.close()

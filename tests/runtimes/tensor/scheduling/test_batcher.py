@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from adapters.errors import BackendError, CallerError, CapacityError, DeadlineError, TooLarge, Unavailable
-from adapters.tensors import Inference, Tensor
+from adapters.tensors import Inference, Tensor, split_bytes
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorSpec
 from runtimes.tensor.interfaces import InvalidRow, RowsFailed, Tensors
 from runtimes.tensor.scheduling.batcher import Batcher
+from runtimes.tensor.scheduling.outlet import UnfinishedOutputs
 from runtimes.tensor.scheduling.queue import LONGEST_WAIT
 from tests.runtimes.tensor.scheduling.instances import (
     MURDER,
@@ -233,6 +234,32 @@ async def test_rows_of_different_lengths_end_with_the_longest_of_their_own_reque
     for count, own in zip((2, 0, 3), shapes, strict=True):
         assert own == {"WORDS": (1, count), "SCORES": (1, count, 2), "COUNT": (1,)}
     assert [len(one.data) for one in await futures[0] if one.name == "SCORES"] == [16]
+
+
+async def test_parts_of_a_request_are_filled_up_to_the_longest_of_all() -> None:
+    words, scores = TensorSpec("WORDS", "BYTES", (-1,)), TensorSpec("SCORES", "FP32", (-1, 2))
+    counts = TensorSpec("COUNT", "INT32", ())
+    config = replace(
+        model(max_batch_size=2), outputs=(words, scores, counts), counted={"WORDS": "COUNT", "SCORES": "COUNT"}
+    )
+
+    def lengths(inputs: Tensors) -> Tensors:
+        count = inputs["IN"][:, 0].astype(np.int32)
+        places = np.arange(max(count))[None] < count[:, None]
+        ones = places.astype(np.float32)[..., None].repeat(2, axis=2)
+        return {"WORDS": np.where(places, b"w", b"").astype(object), "SCORES": ones, "COUNT": count}
+
+    batcher = Batcher(config, [VirtualInstance(compute=lengths)])
+    rows = (2, 0, 3, 1, 0)
+    answer = await batcher.infer(request(*rows))
+    assert isinstance(answer, UnfinishedOutputs)
+    by_name = {one.name: one for one in await answer.finished()}
+    assert by_name["SCORES"].shape == (5, 3, 2)
+    places = np.arange(3)[None] < np.array(rows)[:, None]
+    np.testing.assert_array_equal(np.frombuffer(by_name["SCORES"].data, "<f4").reshape(5, 3, 2)[..., 0], places)
+    expected = np.where(places, b"w", b"").astype(object)
+    assert split_bytes(by_name["WORDS"].data, 15, "WORDS") == expected.reshape(-1).tolist()
+    assert np.frombuffer(by_name["COUNT"].data, "<i4").tolist() == list(rows)
 
 
 def _raised(compute: Any) -> Any:
