@@ -13,7 +13,7 @@ from runtimes.llm.calibration.gptq import gptq
 from runtimes.llm.calibration.layer_run import Inputs, LayerRun
 from runtimes.llm.weights.quantized_writer import Bits, Codes, QuantizedFolder, numbers_of, quantized
 
-Method = Literal["gptq", "awq"]
+CalibrationMethod = Literal["gptq", "awq"]
 FEWEST_ROWS = 32
 """A matrix that multiplied fewer rows, such as that of an expert that few tokens chose, is rounded to the nearest."""
 
@@ -24,7 +24,7 @@ class Calibration:
 
     bits: Bits
     group: int
-    method: Method = "gptq"
+    method: CalibrationMethod = "gptq"
     act_order: bool = True
     """Of GPTQ. Without it models with a few large channels lose more than with the nearest codes."""
 

@@ -29,7 +29,7 @@ class Tensors(Protocol):
     def tensor(self, name: str) -> Tensor: ...
 
 
-class GgufFields(Protocol):
+class HybridFile(Protocol):
     """A file's fields, those of its architecture by `own(key, default)`, and its tensors."""
 
     @property
@@ -44,7 +44,7 @@ class GgufFields(Protocol):
 # ── fields ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _layer_types(model: GgufFields) -> list[str]:
+def _layer_types(model: HybridFile) -> list[str]:
     """What each layer is, by the tensors that it has."""
     return [_layer_type(model.tensors, f"blk.{index}.") for index in range(model.layers)]
 
@@ -57,12 +57,12 @@ def _layer_type(tensors: Tensors, layer: str) -> str:
     return "moe" if layer + "ffn_gate_inp.weight" in tensors else "mlp"
 
 
-def _stored(model: GgufFields, name: str) -> bool:
+def _stored(model: HybridFile, name: str) -> bool:
     """Whether some layer has the tensor `name`."""
     return any(f"blk.{index}.{name}" in model.tensors for index in range(model.layers))
 
 
-def _mamba(model: GgufFields) -> dict[str, Any]:
+def _mamba(model: HybridFile) -> dict[str, Any]:
     """The fields of Mamba-2 by Bamba's names."""
     return {
         "mamba_n_heads": model.own("ssm.time_step_rank"),
@@ -73,7 +73,7 @@ def _mamba(model: GgufFields) -> dict[str, Any]:
     }
 
 
-def granite_hybrid(model: GgufFields) -> dict[str, Any]:
+def granite_hybrid(model: HybridFile) -> dict[str, Any]:
     inner, hidden, experts = model.own("ssm.inner_size"), model.own("embedding_length"), model.own("expert_count", 0)
     if inner % hidden:
         raise UnsupportedModel(f"ssm.inner_size is {inner}, which is no multiple of embedding_length, {hidden}")
@@ -88,7 +88,7 @@ def granite_hybrid(model: GgufFields) -> dict[str, Any]:
     }
 
 
-def falcon_h1(model: GgufFields) -> dict[str, Any]:
+def falcon_h1(model: HybridFile) -> dict[str, Any]:
     """Its multipliers are in the weights. A norm follows the gate: llama.cpp computes no other."""
     return _mamba(model) | {
         "mamba_d_ssm": model.own("ssm.inner_size"),
@@ -98,7 +98,7 @@ def falcon_h1(model: GgufFields) -> dict[str, Any]:
     }
 
 
-def nemotron_h(model: GgufFields) -> dict[str, Any]:
+def nemotron_h(model: HybridFile) -> dict[str, Any]:
     heads = model.own("ssm.time_step_rank")
     return {
         "layer_types": _layer_types(model),
@@ -113,7 +113,7 @@ def nemotron_h(model: GgufFields) -> dict[str, Any]:
     }
 
 
-def qwen3_next(model: GgufFields) -> dict[str, Any]:
+def qwen3_next(model: HybridFile) -> dict[str, Any]:
     heads = model.own("ssm.time_step_rank")
     return {
         "layer_types": _layer_types(model),
@@ -130,13 +130,13 @@ def is_by_key_head(tensors: Tensors, layers: int) -> bool:
     return any(f"blk.{index}.ssm_in.weight" in tensors for index in range(layers))
 
 
-def deepseek_family(model: GgufFields) -> str:
+def deepseek_family(model: HybridFile) -> str:
     """By the function of the router's scores. Where a file does not name it, only a sigmoid's have a bias."""
     gating = model.own("expert_gating_func", 0)
     return "deepseek_v3" if gating == _SIGMOID or (not gating and _stored(model, "exp_probs_b.bias")) else "deepseek_v2"
 
 
-def deepseek2(model: GgufFields) -> dict[str, Any]:
+def deepseek2(model: HybridFile) -> dict[str, Any]:
     """Files from before the two tensors have the sizes of keys and values under the names of all others."""
     if model.own("attention.temperature_scale", 0.0):
         raise UnsupportedModel("attention.temperature_scale is not supported for deepseek2")
@@ -252,7 +252,7 @@ def expansion(tensors: Tensors, index: int, shape: LatentShape, config: ModelSha
     return torch.cat([read["k"].transpose(1, 2), read["v"]], dim=1).flatten(0, 1)
 
 
-FIELDS: Mapping[str, Callable[[GgufFields], dict[str, Any]]] = {
+FIELDS: Mapping[str, Callable[[HybridFile], dict[str, Any]]] = {
     "granitehybrid": granite_hybrid,
     "falcon-h1": falcon_h1,
     "nemotron_h": nemotron_h,
