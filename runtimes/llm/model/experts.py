@@ -18,6 +18,14 @@ def mixed(
     chosen, weights = routed(shape, experts, rows if judged is None else judged)
     if experts.factors is not None:
         weights = weights * experts.factors[chosen]
+    if experts.into is None or experts.out is None:
+        return _mixed(config, shape, experts, rows, chosen, weights)
+    return linear(_mixed(config, shape, experts, linear(rows, experts.into), chosen, weights), experts.out)
+
+
+def _mixed(
+    config: ModelShape, shape: ExpertShape, experts: Experts, rows: Tensor, chosen: Tensor, weights: Tensor
+) -> Tensor:
     if rows.is_cuda:
         return _mixed_at_once(config, shape, experts, rows, chosen, weights)
     places = chosen.flatten().argsort(stable=True)

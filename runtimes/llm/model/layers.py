@@ -45,6 +45,9 @@ class Experts:
     down_bias: Tensor | None
     factors: Tensor | None = None
     """Of each expert's weight, [count], float32."""
+    into: Weight | None = None
+    """[read, hidden], for experts that do not read the hidden state itself; `out` [hidden, read] turns back."""
+    out: Weight | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +204,10 @@ class _LayerReader:
 
     def _experts(self, shape: ExpertShape) -> Experts:
         hidden, size, each = self._config.hidden_size, shape.intermediate_size, range(shape.count)
+        read = shape.read or hidden
         parts = ("gate", "up") if self._config.gated else ("up",)
         gate_up = [(f"mlp.experts.{one}.{part}_proj", size) for one in each for part in parts]
-        down = [(f"mlp.experts.{one}.down_proj", hidden) for one in each]
+        down = [(f"mlp.experts.{one}.down_proj", read) for one in each]
         selection = "mlp.router.selection_bias"
         if shape.apart:
             router, factors = read_router(self._config, shape.count, self._read)
@@ -214,11 +218,13 @@ class _LayerReader:
             router_bias=self._read("mlp.router.bias", shape.count) if shape.biases else None,
             selection_bias=self._read(selection, shape.count) if shape.selection_bias else None,
             shared_gate=self._read("mlp.shared_expert_gate.weight", 1, hidden) if shape.shared_gate else None,
-            gate_up=self._matrix(gate_up, hidden),
+            gate_up=self._matrix(gate_up, read),
             gate_up_bias=self._bias(gate_up, shape.biases, torch.float32),
             down=self._matrix(down, size),
             down_bias=self._bias(down, shape.biases, torch.float32),
             factors=factors,
+            into=self._read("mlp.experts_into.weight", read, hidden) if shape.read else None,
+            out=self._read("mlp.experts_out.weight", hidden, read) if shape.read else None,
         )
 
     def _xielu(self) -> Tensor:

@@ -304,6 +304,7 @@ class ModelShape:
             "attention to pieces of a text": any(isinstance(kind.window, TextPiece) for kind in self.kinds),
             "norms of turned heads alone": self.qk_norm == "turned_alone",
             "queries that grow in some layers": self.query_growth is not None and self.query_growth.unturned,
+            "experts that read a smaller state": self.experts is not None and self.experts.read > 0,
             "experts whose inputs are weighed": self.experts is not None and self.experts.weighs_inputs,
         }
         return next((part for part, there in parts.items() if there), None)

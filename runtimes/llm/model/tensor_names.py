@@ -307,6 +307,8 @@ NEMOTRON_H: Names = {
     **{f"mamba.{one}": f"mixer.{one}" for one in ("in_proj", "conv1d", "dt_bias", "A_log", "D", "norm", "out_proj")},
     "mlp.router": "mixer.gate",
     _SELECTION: "mixer.gate.e_score_correction_bias",
+    "mlp.experts_into": "mixer.fc1_latent_proj",
+    "mlp.experts_out": "mixer.fc2_latent_proj",
     **{
         f"mlp.{ours}{one}_proj": f"mixer.{theirs}{one}_proj"
         for ours, theirs in (

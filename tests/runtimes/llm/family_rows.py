@@ -143,6 +143,11 @@ ROWS: dict[str, dict[str, Any]] = {
         "topk_group": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "routed_scaling_factor": 1.7,
         "moe_shared_expert_intermediate_size": 40,
     },
+    "nemotron_h-latent": _NEMOTRON | {
+        "layers_block_type": ["moe", "attention", "moe"], "n_routed_experts": 8, "n_group": 1, "topk_group": 1,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 48, "moe_latent_size": 32,
+        "moe_shared_expert_intermediate_size": 40,
+    },
     "nemotron_h-pattern": _NEMOTRON | {"hybrid_override_pattern": "M-*-", "use_bias": True, "use_conv_bias": False},
     "qwen3_next": EXPERTS | _DELTA | {
         "num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],

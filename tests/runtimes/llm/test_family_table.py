@@ -237,7 +237,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("llama4_text", {"floor_scale": 0}, "length over which queries grow is 0"),
     ("llama4_text", {"moe_layers": [0]}, r"layers\.2\.feed_forward\.gate_proj\.weight is not in"),
     ("llama4_text", {"intermediate_size_mlp": 48}, r"feed_forward\.gate_proj\.weight is \[80, 64\]"),
-    ("nemotron_h", {"moe_latent_size": 16}, "moe_latent_size is not supported for nemotron_h"),
+    ("nemotron_h", {"moe_latent_size": 16}, r"experts\.0\.up_proj\.weight is \[48, 64\]; the configuration requires"),
+    ("nemotron_h", {"moe_latent_size": 1.5}, "moe_latent_size is 1.5"),
     ("nemotron_h", {"moe_shared_expert_intermediate_size": 48}, r"shared_experts\.up_proj\.weight is \[40, 64\]"),
     ("granitemoehybrid", {"time_step_limit": [0, "wide"]}, "time_step_limit is .*, which is not two numbers"),
     (

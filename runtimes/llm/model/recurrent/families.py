@@ -94,7 +94,7 @@ RECURRENT_FAMILIES: Mapping[str, Family] = {
         slides=lambda raw, layer: False,
         turns=lambda raw, layer, sliding: False,
         alike=True,
-        refused=("mlp_bias", "attention_bias", "moe_latent_size"),
+        refused=("mlp_bias", "attention_bias"),
     ),
     "qwen3_next": _QWEN_NEXT,
     "qwen3_5_text": replace(_QWEN_NEXT, features=recurrent.qwen3_5),

@@ -128,7 +128,9 @@ def nemotron_h(raw: Raw) -> dict[str, Any]:
     )
     mixture = deepseek_moe(raw)["experts"] if "moe" in types else None
     if mixture is not None:
-        mixture = replace(mixture, shared_size=raw["moe_shared_expert_intermediate_size"])
+        mixture = replace(
+            mixture, shared_size=raw["moe_shared_expert_intermediate_size"], read=raw.get("moe_latent_size") or 0
+        )
     return {
         "gated": False,
         "recurrent": shape if recurrent else None,

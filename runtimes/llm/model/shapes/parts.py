@@ -35,6 +35,9 @@ class ExpertShape:
     biases: bool = False
     jitter: float = 0.0
     """Of `sparsemixer`: how near to the best a logit must be to count."""
+    read: int = 0
+    """The numbers that an expert reads and gives, if a matrix makes them of the hidden state, and another turns them
+    back."""
     apart: bool = False
     """Whether they and the MLP of all tokens have norms of their own (gemma/mixture.py), and every expert a factor."""
     weighs_inputs: bool = False
@@ -47,6 +50,8 @@ class ExpertShape:
         checked_count("number of groups of experts", self.groups, self.count)
         checked_count("number of groups of a token", self.chosen_groups, self.groups)
         check_number("routed_scaling_factor", self.scale)
+        if self.read:
+            checked_count("moe_latent_size", self.read)
         if self.shared_size:
             checked_count("intermediate size of the shared expert", self.shared_size)
         size = self.count // self.groups
