@@ -35,6 +35,21 @@ def configuration(models: Path) -> dict[str, Any]:
                 "name": "odd",
                 "routes": [{"when": {"front": ["explain"]}, "to": "models"}],
             },
+            {
+                "name": "reasoned",
+                "pipeline": {
+                    "steps": [
+                        {"name": "answer", "model": "plain", "in": {"input": "request.input"}},
+                        {"name": "why", "model": "wine", "explain": True, "in": {"input": "request.input"}},
+                    ],
+                    "out": {"predict": "answer.predict", "values": "why.values", "base": "why.base"},
+                },
+            },
+            {"name": "only", "pipeline": {"steps": [{"name": "why", "model": "wine", "explain": True}]}},
+            {
+                "name": "unexplained",
+                "pipeline": {"steps": [{"name": "why", "model": "plain", "explain": True}]},
+            },
             {"name": "steps", "pipeline": {"steps": [{"name": "one", "model": "plain"}]}},
         ],
         "tenants": [{"name": "acme", "models": ["*"], "limits": {"rows": "100/h"}}],
@@ -78,3 +93,30 @@ async def test_explanations_pass_the_gateway(tmp_path: Path) -> None:
             assert (await post("/v2/models/odd/infer", tensors(X[:1])))[0] == 404
             status, answer = await post("/v2/models/wine/explain", tensors(np.concatenate([X, X])))
             assert status in (400, 429), answer
+
+
+async def test_a_step_of_a_pipeline_explains_an_answer(tmp_path: Path) -> None:
+    async with gateway(tmp_path, configuration(repository(tmp_path / "models"))) as g:
+        await g.printed("Ready.")
+        headers = {"authorization": f"Bearer {await g.key()}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+
+            async def infer(model: str, **fields: Any) -> tuple[int, Any]:
+                body = {**tensors(X[:2]), **fields}
+                async with http.post(f"{g.url}/v2/models/{model}/infer", json=body) as response:
+                    return response.status, await response.json()
+
+            status, answer = await infer("reasoned")
+            assert status == 200, answer
+            got = {one["name"]: np.reshape(one["data"], one["shape"]) for one in answer["outputs"]}
+            np.testing.assert_allclose(got["predict"].ravel(), MODEL.predict(X[:2]))
+            np.testing.assert_allclose(got["values"], ALONE[:, :3])
+            np.testing.assert_allclose(got["base"], ALONE[:, 3])
+            status, answer = await infer("only", outputs=[{"name": "values"}])
+            assert status == 200, answer
+            got = {one["name"]: np.reshape(one["data"], one["shape"]) for one in answer["outputs"]}
+            np.testing.assert_allclose(got["values"], ALONE[:, :3])
+            status, answer = await infer("only", parameters={"target": 7})
+            assert (status, "from 0 to 0" in answer["error"]) == (400, True), answer
+            status, answer = await infer("unexplained")
+            assert (status, "has no explanations" in answer["error"]) == (400, True), answer

@@ -17,7 +17,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
         yield from _declared(doc, placed)
         yield from _budget(doc, root, placed)
         for entry in nodes(placed):
-            yield from _step(doc, entry, placed.config)
+            yield from _step(doc, entry, placed.config, tensors)
             yield from _ensemble(doc, entry, tensors)
             yield from _switch(doc, entry)
             yield from _cascade(doc, entry, tensors)
@@ -46,10 +46,15 @@ def _budget(doc: Document, root: Node, placed: PlacedPipeline) -> Iterator[Probl
         yield doc.problem_with_key(place, "has no effect: none of its models has a `price`")
 
 
-def _step(doc: Document, entry: Placed, pipeline: PipelineConfig) -> Iterator[Problem]:
+def _step(doc: Document, entry: Placed, pipeline: PipelineConfig, tensors: TakesTensors) -> Iterator[Problem]:
     step = entry.node
     if not isinstance(step, StepConfig):
         return
+    if step.explain and step.model is None:
+        yield doc.problem_with_key((*entry.place, "explain"), "needs `model`: the model whose answer is explained")
+    elif step.explain and step.model is not None and not tensors(step.model):
+        message = "needs a model of tensors: no server of chats explains its answers"
+        yield doc.problem_with_key((*entry.place, "explain"), message)
     for name in ("at_most", "max_rows"):
         if name in step.model_fields_set and not step.each:
             yield doc.problem_with_key((*entry.place, name), "has no effect without `each: true`")

@@ -141,8 +141,8 @@ class DeclaredTypes:
 
     def of_node(self, node: NodeConfig) -> Tensors | None:
         """The outputs of a node; None if they are not declared."""
-        if isinstance(node, StepConfig) and node.each:
-            return None  # the gathered shape depends on the rows
+        if isinstance(node, StepConfig) and (node.each or node.explain):
+            return None  # the gathered shape depends on the rows, and that of an explanation on the model's features
         if node.call is not None and node.call.file is not None:
             return _by_name(node.call.outputs)
         if node.model is not None:

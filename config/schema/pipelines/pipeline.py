@@ -207,6 +207,8 @@ class StepConfig(NodeConfig):
     """Name of the step, for references, logs and metrics."""
     inputs: dict[Field, Reference] = Bounds({}, alias="in")
     """Inputs of the step, by name. When absent, the step receives the pipeline's own request."""
+    explain: bool = False
+    """With a ``model`` of tensors: the step answers with the model's explanation of its answer, such as ``values``."""
     each: bool = False
     """Runs the step once for each row of its inputs, and gathers the outputs in the order of the rows."""
     at_most: int = Bounds(8, ge=1, le=64)

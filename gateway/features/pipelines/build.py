@@ -121,6 +121,8 @@ class Builder:
 def _model(builder: Builder, config: NodeConfig) -> PipelineNode:
     assert config.model is not None
     model = config.model
+    if isinstance(config, StepConfig) and config.explain:
+        return ModelNode(model, takes_tensors=True, explains=True)
     return ModelNode(
         model,
         takes_tensors=builder.takes_tensors(model),
@@ -173,7 +175,7 @@ def _no_rows(builder: Builder, config: StepConfig) -> NoRows:
     outputs = outputs_of(config, builder.takes_tensors)
     if outputs.declared and all(variable.type == JSON for variable in outputs.declared.values()):
         return NoRows(names=dict.fromkeys(path[0] for path in outputs.declared))
-    return NoRows(model=config.receiver)
+    return NoRows(model=None if config.explain else config.receiver)
 
 
 def _cascade(builder: Builder, config: NodeConfig) -> PipelineNode:

@@ -190,6 +190,8 @@ def _inputs(config: NodeConfig, models: Mapping[str, ModelMetadata]) -> Iterator
 
 def _outputs(node: NodeConfig, models: Mapping[str, ModelMetadata]) -> Iterator[TensorMetadata]:
     """The outputs of a node: of its model, of its first member or branch, of its last step, or those of `out`."""
+    if isinstance(node, StepConfig) and node.explain:
+        return  # only an answer tells which tensors an explanation has
     if node.receiver is not None:
         yield from models[node.receiver].outputs if node.receiver in models else ()
         return

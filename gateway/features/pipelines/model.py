@@ -30,14 +30,16 @@ class ModelNode:
         takes_tensors: bool,
         declared: Mapping[str, TensorMetadata] | None = None,
         takes_json: bool = False,
+        explains: bool = False,
         outputs: Sequence[PipelineTensorConfig] = (),
     ) -> None:
         """`declared` are the model's inputs; its server describes them if None. `outputs` are those of its
-        `signature`."""
+        `signature`. With `explains`, the answer is the explanation of the model's answer."""
         self.model = model
         self._declared = declared
         self._check = partial(check_outputs, model, {each.name: each for each in outputs}) if outputs else None
         self._takes_tensors = takes_tensors
+        self._explains = explains
         self._takes_json = takes_json
         """Whether its servers are KServe v1's without declared tensors, which receive fields of JSON."""
 
@@ -49,7 +51,8 @@ class ModelNode:
         if answer.body is None and not scope.is_live:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
-        return Output(answer=answer, is_forwarded=scope.inputs is None, check=self._check)
+        is_forwarded = scope.inputs is None and not self._explains  # an explanation has another request
+        return Output(answer=answer, is_forwarded=is_forwarded, check=self._check)
 
     async def _call(self, request: ModelRequest, scope: StepScope) -> Answer:
         """Call the model. Servers without prompts receive tensors, and servers without state single requests."""
@@ -76,9 +79,12 @@ class ModelNode:
         incoming, inputs = scope.request, scope.inputs
         if self._takes_json and (inputs is not None or incoming.is_json):
             return await incoming.as_json(self.model, inputs)
-        if inputs is None and isinstance(incoming.request, InferRequest) == self._takes_tensors:
+        if not self._explains and inputs is None and isinstance(incoming.request, InferRequest) == self._takes_tensors:
             return await incoming.for_model(self.model, live=scope.is_live)
         try:
+            if self._explains:
+                tensors = await self._tensors(inputs, scope) if inputs is not None else None
+                return await incoming.explaining(self.model, tensors)
             if self._takes_tensors:
                 tensors = await self._tensors(inputs or {}, scope)
                 return await incoming.inferring(self.model, tensors, live=scope.is_live)

@@ -16,6 +16,7 @@ from adapters.requests import (
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
+    ExplainRequest,
     GenerateRequest,
     InferRequest,
     ModelRequest,
@@ -181,6 +182,16 @@ class PipelineRequest:
         client = await self.inference() if isinstance(self.request, InferRequest) else Inference(model)
         parameters = {name: value for name, value in client.parameters.items() if name not in FRAMING}
         return await self.infer(model, Inference(model, "", client.id, parameters, tensors), live=live)
+
+    async def explaining(self, model: str, tensors: list[Tensor] | None) -> ExplainRequest:
+        """A request for an explanation of a step's own tensors, or of the client's for None.
+
+        The outputs that the client requests are not those of an explanation, so it has all that there are.
+        """
+        if tensors is None:
+            tensors = list((await self.inference()).inputs) if isinstance(self.request, InferRequest) else []
+        request = replace(await self.inferring(model, tensors, live=False), kind="explain")
+        return ExplainRequest(**{name: getattr(request, name) for name in request.__struct_fields__})
 
     async def chat(self, model: str, inputs: Values, *, live: bool) -> GenerateRequest:
         """A chat, or a completion for a client's completion, with some fields set by a step.
