@@ -49,8 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _calibration(source: Path, options: argparse.Namespace) -> list[list[int]]:
     from runtimes.llm.calibration.texts import calibration_tokens
     from runtimes.llm.text.tokenizer_loader import load_tokenizer
+    from runtimes.llm.weights.loader import open_checkpoint
 
-    count, length = options.calibration_texts, options.calibration_length
+    context = open_checkpoint(source).config.context_length
+    count, length = options.calibration_texts, min(options.calibration_length, context)
     encode = load_tokenizer(source).encode
     texts = calibration_tokens(options.calibration, encode, count=count, length=length, seed=options.seed)
     print(f"calibration: {len(texts)} texts, {sum(map(len, texts))} tokens", flush=True)

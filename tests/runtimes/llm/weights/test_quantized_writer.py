@@ -157,6 +157,25 @@ def test_the_command_calibrates(command: list[str], tmp_path: Path, capsys: pyte
     assert not (tmp_path / "other").exists()
 
 
+def test_calibration_texts_end_with_the_context_of_the_model(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("\n".join(json.dumps(f"{word} jumps over " * 30) for word in ("fox", "dog")))
+    assert main([*command, "--method", "awq", "--calibration", str(texts)]) == 0
+    assert capsys.readouterr().out.startswith("calibration: 2 texts, 512 tokens\n")
+
+
+def test_a_model_that_cannot_be_computed_is_refused_before_anything_is_written(
+    command: list[str], source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+    assert main([*command, "--method", "gptq", "--calibration", str(tmp_path / "text")]) == 1
+    assert "architecture 'mamba' is not supported" in capsys.readouterr().err
+    assert not (tmp_path / "small").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
