@@ -5,6 +5,7 @@ offered.py         the modules of `ts` that handlers import, where the package i
 context.py         what a handler sees of its model and of its requests
 base_handler.py    `BaseHandler`
 vision_handler.py  pictures as tensors; image_classifier.py, image_segmenter.py, object_detector.py: its handlers
+text_handler.py    texts as numbers; text_classifier.py: its handler
 utilities.py       the functions of `ts.utils` and `ts.handler_utils`
 requests.py        the parts of a request, and the bytes of an answer
 """

@@ -20,6 +20,8 @@ _MODULES: Final = {
     "ts.torch_handler.image_classifier": "image_classifier",
     "ts.torch_handler.image_segmenter": "image_segmenter",
     "ts.torch_handler.object_detector": "object_detector",
+    "ts.torch_handler.text_handler": "text_handler",
+    "ts.torch_handler.text_classifier": "text_classifier",
     "ts.utils.util": "utilities",
     "ts.handler_utils.utils": "utilities",
     "ts.handler_utils.timer": "utilities",

@@ -1,6 +1,6 @@
-"""Archives with TorchServe's own handlers of pictures answer as those of TorchServe 0.12.0 with torchvision do.
+"""Archives with TorchServe's own handlers answer as those of TorchServe 0.12.0 with torchvision do.
 
-`torchserve_answers.json` has the answers of these classes to the pictures and archives of `torchserve_pictures`.
+`torchserve_answers.json` has the answers of these classes to the requests and archives of `torchserve_handlers`.
 """
 
 import asyncio
@@ -15,10 +15,11 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tests.support.tensor_runtime import TensorRuntime, tensor_runtime
-from tests.support.torchserve_pictures import PICTURES, picture, pictures_store
+from tests.support.torchserve_handlers import PICTURES, TEXTS, own_handlers_store, picture
 from tests.support.torchserve_store import archive
 
 pytestmark = pytest.mark.processes
@@ -33,12 +34,16 @@ class Two(ImageClassifier):
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorRuntime]:
-    store = pictures_store(tmp_path_factory.mktemp("store"))
+    store = own_handlers_store(tmp_path_factory.mktemp("store"))
     script = _member(store / "classes.mar", "w.pt")
     archive(store / "two.mar", "two", "two.py", {"two.py": SUBCLASS, "w.pt": script}, serializedFile="w.pt")
     odd: dict[str, str | bytes] = {"index_to_name.json": '{"0": 1}', "w.pt": script}
     archive(store / "odd.mar", "odd", "image_classifier", odd, serializedFile="w.pt")
-    archive(store / "words.mar", "words", "text_classifier", {"w.pt": script}, serializedFile="w.pt")
+    archive(store / "absent.mar", "absent", "absent_handler", {"w.pt": script}, serializedFile="w.pt")
+    archive(store / "mute.mar", "mute", "text_classifier", {"w.pt": script}, serializedFile="w.pt")
+    torch.save([1, 2], vocabulary := io.BytesIO())
+    files: dict[str, str | bytes] = {"w.pt": script, "source_vocab.pt": vocabulary.getvalue()}
+    archive(store / "listed.mar", "listed", "text_classifier", files, serializedFile="w.pt")
     with tensor_runtime("--repository", str(store)) as running:
         yield running
 
@@ -134,4 +139,20 @@ async def test_an_archive_that_cannot_be_served_has_a_reason(runtime: TensorRunt
         index = await answer.json(content_type=None)
     reasons = {one["name"]: one.get("reason", "") for one in index if one["state"] == "UNAVAILABLE"}
     assert "must be either str or List[str]" in reasons["odd"]
-    assert "this handler of TorchServe needs its packages" in reasons["words"]
+    assert "this handler of TorchServe needs its packages" in reasons["absent"]
+    assert "has no source_vocab.pt" in reasons["mute"]
+    assert "source_vocab.pt is no dict of numbers by word" in reasons["listed"]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+async def test_texts_have_the_answers_of_torchserve(name: str, runtime: TensorRuntime) -> None:
+    """Also within one batch with a text of unknown words, which TorchServe cannot compute with a dict."""
+    texts = [TEXTS[name], "a dog"]
+    answers = await asyncio.gather(*[sent(runtime, "words", text.encode(), "text/plain") for text in texts])
+    assert [status for status, _ in answers] == [200, 200]
+    close(answers[0][1], ANSWERS[f"words {name}"])
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"!?", b"<b></b>"])
+async def test_a_request_without_words_is_the_clients_mistake(body: bytes, runtime: TensorRuntime) -> None:
+    assert (await sent(runtime, "words", body, "application/octet-stream"))[0] == 400

@@ -35,7 +35,7 @@ def bad_archives(store: Path) -> None:
     (store / "noise.mar").write_bytes(b"no archive")
     with zipfile.ZipFile(store / "bare.mar", "w") as written:
         written.writestr("h.py", "")
-    archive(store / "pictures.mar", "pictures", "text_classifier", {"model.pt": b""}, serializedFile="model.pt")
+    archive(store / "pictures.mar", "pictures", "own_classifier", {"model.pt": b""}, serializedFile="model.pt")
     archive(store / "raises.mar", "raises", "h.py", {"h.py": "def handle(requests, context):\n    1 / 0\n"})
     archive(store / "two.mar", "two", "h.py", {"h.py": "class A: pass\nclass B: pass\n"})
     archive(store / "apart.mar", "apart", "h.py", {"h.py": ""}, settings="parallelType: pp\n")

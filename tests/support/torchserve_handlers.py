@@ -1,4 +1,4 @@
-"""Pictures, models and archives for TorchServe's handlers of pictures. Every number follows from a formula."""
+"""Pictures, texts, models and archives for TorchServe's own handlers. Every number follows from a formula."""
 
 import io
 import warnings
@@ -30,6 +30,32 @@ class Detector(torch.nn.Module):
             answers.append({"boxes": boxes, "labels": torch.tensor([1, 2, 6]), "scores": scores})
         return answers
 """
+
+
+WORDS = """
+import torch
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.EmbeddingBag(12, 3)
+
+    def forward(self, numbers, offsets):
+        return self.embedding(numbers, offsets)
+"""
+TEXTS = {
+    "plain": "the cat sat, the cat can't",
+    "marked": "<b>The</b>  CÁT&amp; don't   sat! ain't <br />o'clock",
+}
+
+
+VOCABULARY = dict(
+    zip(
+        ["<unk>", "the", "cat", "sat", "cannot", "do", "not", "as", "the cat", "cat sat", "of", "clock"],
+        range(12),
+        strict=True,
+    )
+)
 
 
 class Classifier(torch.nn.Module):  # type: ignore[misc]
@@ -74,8 +100,8 @@ def picture(width: int, height: int, mode: str = "RGB") -> bytes:
 PICTURES = {"wide": (301, 129), "high": (40, 77), "exact": (256, 256)}
 
 
-def pictures_store(store: Path) -> Path:
-    """A store with an archive for each handler: `classes`, `pixels` and `objects`."""
+def own_handlers_store(store: Path) -> Path:
+    """A store with an archive for each handler: `classes`, `pixels`, `objects` and `words`."""
 
     def script(module: torch.nn.Module, size: int = 224) -> bytes:
         with warnings.catch_warnings(action="ignore"):
@@ -92,4 +118,10 @@ def pictures_store(store: Path) -> Path:
     torch.save({"scale": torch.full((1,), 0.75)}, buffer := io.BytesIO())
     files = {**names, "w.pt": buffer.getvalue(), "detector.py": DETECTOR}
     archive(store / "objects.mar", "objects", "object_detector", files, **more, modelFile="detector.py")
+    table = torch.sin(torch.arange(36.0)).view(12, 3)
+    weights, vocabulary = io.BytesIO(), io.BytesIO()
+    torch.save({"embedding.weight": table}, weights)
+    torch.save(VOCABULARY, vocabulary)
+    files = {"w.pt": weights.getvalue(), "words.py": WORDS, "source_vocab.pt": vocabulary.getvalue(), **names}
+    archive(store / "words.mar", "words", "text_classifier", files, settings=batch, **more, modelFile="words.py")
     return store
