@@ -39,7 +39,10 @@ def read_encoder(
         how: WeightsName = "unquantized" if name.startswith("embeddings.") or "relative" in name else weights
         return moved(held(name, weight, how, number), target)
 
-    encoder = Encoder(files.config, tensor)
+    try:
+        encoder = Encoder(files.config, tensor)
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise UnsupportedModel(f"the configuration of {path.name} is not valid: {error!r}") from error
     if unread := files.unread():
         raise UnsupportedModel(
             f"{path.name} has tensor {unread[0]}, which this engine computes nothing with: its vectors would be wrong."

@@ -158,7 +158,12 @@ def _prompt(path: Path) -> str:
     """The default prefix of texts."""
     settings = _object(path / "config_sentence_transformers.json")
     name = settings.get("default_prompt_name")
-    return "" if name is None else str(settings["prompts"][name])
+    if name is None:
+        return ""
+    prompts = settings.get("prompts")
+    if not isinstance(prompts, dict) or not isinstance(prompts.get(str(name)), str):
+        raise UnsupportedModel(f"config_sentence_transformers.json has no prompt {name!r}")
+    return str(prompts[str(name)])
 
 
 def _dimensions(path: Path) -> frozenset[int] | Literal["any"]:

@@ -68,7 +68,7 @@ def encoder_files(path: Path, adapter: TaskAdapter | None = None) -> EncoderFile
     """Raises UnsupportedModel, InvalidCheckpoint or InvalidGguf for an unusable model."""
     try:
         return GgufEncoderFiles(path) if path.suffix == ".gguf" else FolderEncoderFiles(path, adapter)
-    except (TypeError, ArithmeticError) as error:
+    except (TypeError, ArithmeticError, AttributeError, KeyError, IndexError) as error:
         raise UnsupportedModel(f"the configuration of {path.name} is not valid: {error!r}") from None
 
 

@@ -7,11 +7,14 @@ from typing import Any
 
 from runtimes.llm.model.encoders.distances import Disentangled
 from runtimes.llm.model.encoders.families import ENCODERS, EncoderFamily, family_of
-from runtimes.llm.model.model_config import Rope, UnsupportedModel
+from runtimes.llm.model.model_config import MAX_LAYERS, Rope, UnsupportedModel, checked_count
 
 _ACTIVATIONS = {
     "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu",
 }  # fmt: skip
+_SIZES = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "max_position_embeddings",
+)  # fmt: skip
 # Encoders by the way that they are trained, which this engine computes nothing of.
 _OTHERS = frozenset({"deberta"})
 
@@ -91,7 +94,10 @@ class EncoderConfig:
 def encodes(raw: Mapping[str, Any]) -> bool:
     """Whether a model with this config.json only embeds texts. Raises UnsupportedModel for an encoder of no family that
     is supported."""
-    if (kind := raw.get("model_type")) in _OTHERS:
+    kind = raw.get("model_type")
+    if not isinstance(kind, str):
+        return False
+    if kind in _OTHERS:
         raise UnsupportedModel(
             f"architecture {kind!r} is not supported; of encoders these are: {', '.join(sorted(ENCODERS))}. A"
             " server that supports it can be started with `kind: vllm`"
@@ -104,6 +110,9 @@ def shape_of(family: EncoderFamily, raw: dict[str, Any]) -> EncoderConfig:
     raw = copy(raw)  # whose error for a missing field names the file
     raw.update({own: raw[stored] for own, stored in family.keys.items() if stored in raw})
     raw.update({name: value for name, value in family.defaults.items() if name not in raw})
+    for name in _SIZES:
+        checked_count(name, raw[name])
+    checked_count("num_hidden_layers", raw["num_hidden_layers"], MAX_LAYERS)
     features = family.features(raw)
     if not features.get("ropes") and raw.get("position_embedding_type", "absolute") != "absolute":
         raise UnsupportedModel(f"position_embedding_type {raw['position_embedding_type']!r} is not supported")

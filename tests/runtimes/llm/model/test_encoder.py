@@ -136,7 +136,7 @@ def test_the_context_is_that_of_the_model(tmp_path: Path) -> None:
         ({"num_attention_heads": 5}, "multiple"),
         ({"hidden_size": 64}, r"is \[64, 32\]; the configuration requires"),
         ({"num_hidden_layers": 3}, r"encoder\.layer\.2"),
-        ({"vocab_size": None}, "tensor"),
+        ({"vocab_size": None}, "vocab_size"),
     ],
 )
 def test_unsupported_configurations_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -134,7 +134,7 @@ def test_gemma_without_its_dense_layers_is_refused(tmp_path: Path) -> None:
         ({"tensors": {"blk.0.attn_q.weight": torch.ones(8, 8)}}, r"attn_q\.weight is \[8, 8\]"),
         ({"fields": {"attention.causal": True}}, "causal attention"),
         ({"fields": {"block_count": 3}}, r"lacks tensor blk\.2"),
-        ({"fields": {"embedding_length": "wide"}}, "is not valid"),
+        ({"fields": {"embedding_length": "wide"}}, "hidden_size is 'wide'"),
     ],
 )
 def test_files_that_would_make_wrong_vectors_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
