@@ -109,6 +109,7 @@ def nemotron_h(model: HybridFile) -> dict[str, Any]:
         "conv_kernel": model.own("ssm.conv_kernel"),
         "use_conv_bias": _stored(model, "ssm_conv1d.bias"),
         "use_bias": _stored(model, "ssm_in.bias"),
+        "moe_latent_size": model.own("moe_latent_size", 0),
         "moe_shared_expert_intermediate_size": model.own("expert_shared_feed_forward_length", 0),
     }
 
@@ -161,6 +162,8 @@ def deepseek2(model: HybridFile) -> dict[str, Any]:
 # ── tensors ───────────────────────────────────────────────────────────────────────────────────────────
 
 HYBRID_NAMES: Names = {
+    "mlp.experts_into": "ffn_latent_down",
+    "mlp.experts_out": "ffn_latent_up",
     "mamba.in_proj": "ssm_in",
     "mamba.conv1d": "ssm_conv1d",
     "mamba.dt_bias": "ssm_dt.bias",

@@ -32,6 +32,7 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon_h1-normed": ("falcon_h1-gated_first", {"tie_word_embeddings": False, "projectors_bias": True}),
     "nemotron_h": ("nemotron_h-pattern", {}),
     "nemotron_h_moe": ("nemotron_h", {"layers_block_type": ["mamba", "moe", "attention", "moe", "mamba"]}),
+    "nemotron_h_moe-latent": ("nemotron_h-latent", {}),
     "qwen3_next": ("qwen3_next", _QWEN),
     "qwen3_next-first": ("qwen3_next", _QWEN),
     "qwen3_5": ("qwen3_5_text", {}),
@@ -52,7 +53,7 @@ def write_hybrid(
     """The model in `folder`, of the row `name` of HYBRIDS. Matrices are quantised on demand; `fields` of the
     configuration are written in place of its own."""
     tensors = load_file(folder / "model.safetensors")
-    architecture = ARCHITECTURES[config.model_type] + "_moe" * (name == "nemotron_h_moe")
+    architecture = ARCHITECTURES[config.model_type] + "_moe" * name.startswith("nemotron_h_moe")
     kind = next(arch for arch, title in gguf.MODEL_ARCH_NAMES.items() if title == architecture)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
     writer = gguf.GGUFWriter(path, architecture)
@@ -147,6 +148,8 @@ class _Fields:
         writer.add_feed_forward_length(self._each(config.moe_intermediate_size, self._dense))
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
         writer.add_expert_shared_feed_forward_length(config.moe_shared_expert_intermediate_size)
+        if getattr(config, "moe_latent_size", None):
+            writer.add_moe_latent_size(config.moe_latent_size)
         self._experts()
 
     def _experts(self) -> None:
