@@ -11,8 +11,9 @@ from msgspec import Meta
 from adapters.errors import CallerError
 from runtimes.llm.grammar.constraint import Grammar
 from runtimes.llm.grammar.json_schema import json_text
+from runtimes.llm.grammar.tagged_rules import tagged_rules
 from runtimes.llm.text.tokenizer import Tokenizer
-from runtimes.llm.text.tool_parser import ToolFormat, ToolParser
+from runtimes.llm.text.tool_parser import TAGGED, ToolFormat, ToolParser
 
 MAX_TOOLS = 1024
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -96,7 +97,8 @@ class ToolUse:
 
     def parser(self, tool_format: ToolFormat) -> ToolParser:
         names = frozenset(function.name for function in self.functions)
-        return ToolParser(tool_format, names, most=None if self.parallel else 1)
+        schemas = {function.name: function.parameters for function in self.functions}
+        return ToolParser(tool_format, names, most=None if self.parallel else 1, schemas=schemas)
 
 
 def tool_use(tools: Sequence[Tool] | None, choice: ToolChoice | None, parallel: bool | None) -> ToolUse | None:
@@ -155,6 +157,9 @@ def calls_grammar(
         rules += [f"start: {trigger} {calls}"]
     rules.append("call: " + " | ".join(f"call_{i}" for i in range(len(functions))))
     for i, function in enumerate(functions):
+        if tool_format is TAGGED:
+            rules += tagged_rules(f"call_{i}", function.name, function.parameters, strict=function.strict)
+            continue
         head = f'{{"name": {json.dumps(function.name)}, "{tool_format.arguments}": '
         schema = json_text({"type": "object", **function.parameters}, "tools", strict=function.strict)
         rules.append(f'call_{i}: {_quoted(head)} %json {schema} "}}"')

@@ -4,6 +4,8 @@ The marks around a call, by the family of the chat template:
 
 hermes    <tool_call>\\n{"name": …, "arguments": …}\\n</tool_call>, one after another: Hermes, Qwen 2.5 and 3, and
           models whose template does not support tools
+tagged    <tool_call>\\n<function=…>\\n<parameter=…>\\n…\\n</parameter>\\n</function>\\n</tool_call>: Qwen 3-Coder, Qwen
+          3.5, Nemotron 3 (tagged_call.py)
 mistral   [TOOL_CALLS][{"name": …, "arguments": …}, …]
 llama     {"name": …, "parameters": …}; …, perhaps after <|python_tag|>: Llama 3.1 to 3.3
 
@@ -15,12 +17,14 @@ import json
 import re
 import secrets
 import string
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
+from runtimes.llm.text import tagged_call
 from runtimes.llm.text.tokenizer import overlap
 
 
@@ -38,6 +42,8 @@ class ToolFormat:
     closing: str
     arguments: str
     prelude: str = ""
+    opens: str = "{"
+    """What a call begins with."""
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -58,6 +64,15 @@ HERMES = ToolFormat(
     closing="\n</tool_call>",
     arguments="arguments",
 )
+TAGGED = ToolFormat(
+    name="tagged",
+    trigger="<tool_call>",
+    begins="\n",
+    between="\n</tool_call>\n<tool_call>\n",
+    closing="\n</tool_call>",
+    arguments="",
+    opens=tagged_call.OPENS,
+)
 MISTRAL = ToolFormat(
     name="mistral", trigger="[TOOL_CALLS]", begins="[", between=", ", closing="]", arguments="arguments"
 )
@@ -76,6 +91,8 @@ def format_of(template: str) -> ToolFormat | None:
     """The format of the models with this chat template; None if it has no tools, or an unsupported format."""
     if "<tool_call>" in template and "<function=" not in template:
         return HERMES
+    if "<tool_call>" in template and "<parameter=" in template:
+        return TAGGED
     if "[TOOL_CALLS]" in template and "[ARGS]" not in template:
         return MISTRAL
     if '"parameters"' in template and ("<|python_tag|>" in template or "ipython" in template):
@@ -117,17 +134,25 @@ Part = AnswerText | CallBegun | CallArguments
 class ToolParser:
     """Parses one answer."""
 
-    def __init__(self, tool_format: ToolFormat, names: Collection[str], *, most: int | None = None) -> None:
-        """`names` are the available functions; calls beyond `most` are skipped."""
+    def __init__(
+        self,
+        tool_format: ToolFormat,
+        names: Collection[str],
+        *,
+        most: int | None = None,
+        schemas: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
+        """`names` are the available functions, `schemas` those of their arguments; calls beyond `most` are skipped."""
         self.num_calls = 0
         self._most = most
         self._format = tool_format
         self._names = names
+        self._schemas = {name: schemas.get(name, {}) for name in names}
         self._held = ""
         self._before = ""
         """Buffered text that resembled the beginning of a call."""
         self._between = self._only_text = False
-        self._call: _CallReader | None = None
+        self._call: _CallReader | _TaggedReader | None = None
         self._parts: list[Part] = []
 
     def push(self, text: str) -> list[Part]:
@@ -203,11 +228,15 @@ class ToolParser:
         if not self.num_calls:
             self._before += self._held[: len(self._held) - len(text)]
         self._held = text
-        if not text or any(mark.startswith(text) for mark in self._format.marks):
-            return False
-        if text.startswith("{"):
-            self._call = _CallReader(self._names, self._format, self.num_calls)
+        opens = self._format.opens
+        if text.startswith(opens):
+            if self._format is TAGGED:
+                self._call = _TaggedReader(self._schemas, self._format, self.num_calls)
+            else:
+                self._call = _CallReader(self._names, self._format, self.num_calls)
             return True
+        if not text or any(mark.startswith(text) for mark in (*self._format.marks, opens)):
+            return False
         # Neither call nor mark: text, to which all of the buffer belongs.
         self._between, self._only_text = False, True
         if self._before:
@@ -215,7 +244,7 @@ class ToolParser:
             self._before = ""
         return bool(text)
 
-    def _read(self, call: "_CallReader") -> bool:
+    def _read(self, call: "_CallReader | _TaggedReader") -> bool:
         rest = call.push(self._held)
         if call.begun:
             self._before = ""
@@ -300,6 +329,35 @@ class _CallReader:
         if name in self._names and arguments.startswith(('"', "{")):
             self._begin(name)
             self._parts.append(CallArguments(self._index, text))
+
+
+class _TaggedReader:
+    """Parses one call between tags, as `_CallReader` does one object."""
+
+    def __init__(self, schemas: Mapping[str, Mapping[str, Any]], tool_format: ToolFormat, index: int) -> None:
+        self._call = tagged_call.TaggedCall(schemas)
+        self._format = tool_format
+        self._index = index
+        self._parts: list[Part] = []
+        self.begun = False
+
+    @property
+    def raw(self) -> str:
+        return self._call.raw
+
+    def taken(self) -> list[Part]:
+        parts, self._parts = self._parts, []
+        return parts
+
+    def push(self, text: str) -> str | None:
+        """Returns the text after the call, None while it has not ended."""
+        arguments, rest = self._call.push(text)
+        if self._call.name and not self.begun:
+            self.begun = True
+            self._parts.append(CallBegun(self._index, self._format.new_id(), self._call.name))
+        if arguments:
+            self._parts.append(CallArguments(self._index, arguments))
+        return rest
 
 
 class _Depth:

@@ -55,7 +55,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("glm_moe_dsa", "an indexer that layers share"),
     ],
 )
-def test_a_model_whose_layers_depend_on_others_is_refused(tmp_path: Path, row: str, part: str) -> None:
+def test_layers_that_depend_on_others_are_refused(tmp_path: Path, row: str, part: str) -> None:
     folder = save_safetensors(tiny(row), tmp_path / "source")
     with pytest.raises(UnsupportedModel, match=f"one layer after the other, and source has {part}: use --method rtn"):
         LayerRun(folder, texts(250, 3))

@@ -11,6 +11,7 @@ from runtimes.llm.text.tool_parser import (
     HERMES,
     LLAMA,
     MISTRAL,
+    TAGGED,
     AnswerText,
     CallBegun,
     Part,
@@ -22,7 +23,7 @@ from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain
 NAMES = {"add", "get_weather"}
-FORMATS = {form.name: form for form in (HERMES, MISTRAL, LLAMA)}
+FORMATS = {form.name: form for form in (HERMES, MISTRAL, LLAMA, TAGGED)}
 
 
 def read(tool_format: ToolFormat, pieces: list[str], most: int | None = None) -> tuple[str, list[tuple[str, str]]]:
@@ -50,11 +51,12 @@ def test_texts_and_calls(tool_format: str, answer: str, text: str, calls: list[l
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.sampled_from([HERMES, MISTRAL, LLAMA]),
+    st.sampled_from([HERMES, MISTRAL, LLAMA, TAGGED]),
     st.lists(st.sampled_from([
         "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[", "]", "{", "}", '{"name": "add", ',
         '"arguments": {', '"', "\\",
         '"parameters": {"x": "', "add", " ", "\n", "text", ", ", "; ", "<|python_tag|>", "<tool",
+        "<function=", "<function=add>", "<parameter=", "<parameter=x>", "</parameter>", "</function>",
     ]), max_size=14).map("".join),
     st.randoms(use_true_random=False),
 )  # fmt: skip
@@ -86,6 +88,7 @@ def test_calls_beyond_the_most_are_passed_over() -> None:
         ("{{ '[TOOL_CALLS] [' }}", MISTRAL),
         ('ipython {"name": x, "parameters": y}', LLAMA),
         ("<tool_call>\n<function=x>", None),
+        ("<tool_call>\n<function=x>\n<parameter=y>", TAGGED),
         ("{{ messages }}", None),
     ],
 )
