@@ -179,9 +179,9 @@ def test_a_family_that_the_engine_does_not_compute_is_refused(source: Path, tmp_
     config = json.loads((source / "config.json").read_text())
     folder = tmp_path / "odd"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "llama4"}))
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
     (folder / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
-    with pytest.raises(UnsupportedModel, match="architecture 'llama4' is not supported"):
+    with pytest.raises(UnsupportedModel, match="architecture 'mamba' is not supported"):
         write_calibrated(folder, tmp_path / "small", Calibration(4, 32), texts())
     assert not (tmp_path / "small").exists()
     assert open_checkpoint(source).config.num_layers == 2
