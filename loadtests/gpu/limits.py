@@ -44,10 +44,10 @@ def device_limits(run: Run) -> Device:
     copied = seconds(run.device, lambda: target.copy_(source), 10)
     one = torch.randn(side, side, dtype=torch.bfloat16, device=run.device)
     multiplied = seconds(run.device, lambda: one @ one, 10)
-    found = Device(2 * size / copied, 2 * side**3 / multiplied)
-    run.add("limits", "bandwidth", found.bandwidth / 1e9, "GB/s")
-    run.add("limits", "products in bfloat16", found.rate / 1e12, "TFLOP/s")
-    return found
+    measured = Device(2 * size / copied, 2 * side**3 / multiplied)
+    run.add("limits", "bandwidth", measured.bandwidth / 1e9, "GB/s")
+    run.add("limits", "products in bfloat16", measured.rate / 1e12, "TFLOP/s")
+    return measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ class Figure:
     """One measured value. `share` is its part of what the device allows, `ratio` is ours ÷ theirs."""
 
     part: str
-    what: str
+    name: str
     value: float
     unit: str
     share: float | None = None
@@ -53,17 +53,17 @@ class Run:
         print(f"── {name}: {self.clock() - began:.0f} s, {self.left:.0f} left", flush=True)
 
     def add(
-        self, part: str, what: str, value: float, unit: str, share: float | None = None, ratio: float | None = None
+        self, part: str, name: str, value: float, unit: str, share: float | None = None, ratio: float | None = None
     ) -> None:
-        figure = Figure(part, what, value, unit, share, ratio)
+        figure = Figure(part, name, value, unit, share, ratio)
         self.figures.append(figure)
         print("  ".join(row(figure)), flush=True)
 
-    def check(self, part: str, what: str, holds: bool, seen: str) -> None:
+    def check(self, part: str, name: str, holds: bool, seen: str) -> None:
         """Record a comparison: a failure has what was seen."""
         if not holds:
-            self.failures[f"{part}: {what}"] = seen
-        print(f"{'ok  ' if holds else 'FAIL'} {part}: {what} ({seen})", flush=True)
+            self.failures[f"{part}: {name}"] = seen
+        print(f"{'ok  ' if holds else 'FAIL'} {part}: {name} ({seen})", flush=True)
 
     def as_json(self) -> str:
         return json.dumps(
@@ -86,4 +86,4 @@ def row(figure: Figure) -> list[str]:
     number = f"{figure.value:,.0f}" if figure.value >= 100 else f"{figure.value:.3g}"
     share = "" if figure.share is None else f"{figure.share:.0%}"
     ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
-    return [figure.part, figure.what, f"{number} {figure.unit}", share, ratio]
+    return [figure.part, figure.name, f"{number} {figure.unit}", share, ratio]

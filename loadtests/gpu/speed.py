@@ -93,21 +93,21 @@ def first_token(engine: Any, rng: Random, vocabulary: int, length: int, device: 
 
 def _transformers(run: Run, name: str, model: Model, new: int, counts: tuple[int, ...]) -> dict[int, float]:
     """Tokens a second of a batch by `generate`, and of its continuous batching where this version has it."""
-    found: dict[int, float] = {}
+    rates: dict[int, float] = {}
     for count in counts[:3]:
         ids = torch.randint(3, model.config.vocab_size, (count, PROMPT), device=model.device)
         short, long = (_generate(run, model, ids, size) for size in (2, new))
-        found[count] = count * (new - 2) / max(long - short, 1e-9)
-        run.add(name, f"transformers, {count} sequences", found[count], "tokens/s")
+        rates[count] = count * (new - 2) / max(long - short, 1e-9)
+        run.add(name, f"transformers, {count} sequences", rates[count], "tokens/s")
     try:
         count = 2 if run.tiny else 32
         taken, tokens = _continuous(run, model, count, new)
     except Exception as error:
         run.skipped[f"{name}: transformers' continuous batching"] = f"{type(error).__name__}: {error}"[:300]
     else:
-        found[count] = max(found.get(count, 0.0), tokens / taken)
+        rates[count] = max(rates.get(count, 0.0), tokens / taken)
         run.add(name, f"transformers' continuous batching, {count} sequences", tokens / taken, "tokens/s")
-    return found
+    return rates
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]

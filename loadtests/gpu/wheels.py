@@ -13,9 +13,7 @@ LACKING = (
     "greenlet", "tzdata",
 )  # fmt: skip
 """What the engine and the runtime import, beside what such machines have."""
-PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (39, 35, 34, 31, 28, 27, 24, 17)) + (
-    "manylinux2014_x86_64",
-)
+PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (39, 35, 34, 31, 28, 27, 24, 17)), "manylinux2014_x86_64")
 MOST_BYTES = 60 << 20
 
 
@@ -24,10 +22,10 @@ def fetch(folder: Path, python: str = "3.12") -> int:
     from importlib import metadata
 
     platforms = [part for platform in PLATFORMS for part in ("--platform", platform)]
-    wanted = [f"{name}=={metadata.version(name)}" for name in LACKING]
+    pinned = [f"{name}=={metadata.version(name)}" for name in LACKING]
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version",
-         python, "--implementation", "cp", *platforms, "-d", str(folder), *wanted], check=True,
+         python, "--implementation", "cp", *platforms, "-d", str(folder), *pinned], check=True,
     )  # fmt: skip
     size = sum(file.stat().st_size for file in folder.glob("*.whl"))
     if size > MOST_BYTES:
