@@ -173,9 +173,9 @@ def test_messages_name_the_file_and_the_way_out(folder: Path, spoil: Callable[[P
 
 
 def test_an_unsupported_architecture_is_named_before_a_missing_tokenizer(folder: Path) -> None:
-    change(folder, "config.json", model_type="llama4")
+    change(folder, "config.json", model_type="mpt")
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(UnsupportedModel, match="llama4"):
+    with pytest.raises(UnsupportedModel, match="mpt"):
         loaded(folder)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from runtimes.llm.model.model_config import ExpertShape, LayerKind
+from runtimes.llm.model.model_config import ExpertShape, LayerKind, QueryGrowth
 from tests.runtimes.llm.native.models import rope
 
 TOLERANCE = 0.02
@@ -31,7 +31,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "layer norms": {"norm": "layer", "parallel": True, "logits_multiplier": 0.3},
     "biased layer norms": {"norm": "layer_biased", "head_bias": True, "position_embeddings": True},
     "multipliers": {"residual_multiplier": 0.4, "logits_multiplier": 2.0},
-    "growing queries": {"query_growth": (0.4, 16)},
+    "growing queries": {"query_growth": QueryGrowth(0.4, 16)},
     **{
         f"{activation} without a gate": {"gated": False, "activation": activation, "mlp_bias": True}
         for activation in ("gelu", "relu2", "xielu", "gelu_tanh")
