@@ -44,13 +44,21 @@ def is_compiled(path: Path) -> bool:
 
     Blocks for the disk.
     """
+    return has_native_code(path) and not any(place.startswith("models/") for place in _places(path))
+
+
+def has_native_code(path: Path) -> bool:
+    """Whether a `.pt2` file has native code, alone or beside a program. Blocks for the disk."""
+    return any(place.startswith("data/aotinductor/") for place in _places(path))
+
+
+def _places(path: Path) -> list[str]:
+    """The names in an archive of PyTorch, without its own folder; none of a file that is no archive."""
     try:
         with zipfile.ZipFile(path) as archive:
-            places = [name.partition("/")[2] for name in archive.namelist()]
+            return [name.partition("/")[2] for name in archive.namelist()]
     except (zipfile.BadZipFile, OSError, ValueError):
-        return False
-    has_program = any(place.startswith("models/") for place in places)
-    return not has_program and any(place.startswith("data/aotinductor/") for place in places)
+        return []
 
 
 MAX_BATCH_SIZE: Final = 8

@@ -16,7 +16,8 @@ import pickle
 import threading
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from runtimes.tensor.backends.signature import (
     ModelTensor,
     completed,
     declared,
+    has_native_code,
     is_compiled,
     is_declared,
 )
@@ -140,9 +142,29 @@ def _plain(config: ModelConfig, folder: Path, path: Path) -> Any:
 
 
 def exported(path: Path) -> Any:
-    """The program of a file of torch.export."""
-    with _LOADING:
-        return torch.export.load(str(path))
+    """The program of a file of torch.export. Raises `ModelLoadError` for one that would run code as it is read."""
+    if has_native_code(path):
+        raise ModelLoadError(f"{path.name} has native code beside its program: keep one of both")
+    with _LOADING, _data_only():
+        try:
+            return torch.export.load(str(path))
+        except pickle.UnpicklingError:
+            raise ModelLoadError(f"{path.name} has pickled objects that are no tensors, which are not read") from None
+
+
+@contextmanager
+def _data_only() -> Iterator[None]:
+    """Have torch.load read data only. torch.export.load has no such option, and passes `weights_only=False` itself.
+
+    PyTorch's variable of the environment for it would reach the processes that are started meanwhile.
+    """
+    names = vars(torch)
+    own = names["load"]
+    names["load"] = lambda *given, **more: own(*given, **{**more, "weights_only": True})
+    try:
+        yield
+    finally:
+        names["load"] = own
 
 
 def exported_signature(program: Any) -> tuple[list[ModelTensor], list[ModelTensor]]:
