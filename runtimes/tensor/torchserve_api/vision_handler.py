@@ -22,6 +22,10 @@ CROP: Final = 224
 MEAN: Final = (0.485, 0.456, 0.406)
 DEVIATION: Final = (0.229, 0.224, 0.225)
 """Of the pictures of ImageNet, by channel."""
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Pillow reads more, some of them by programs of this machine, as EPS by Ghostscript."""
+MAX_RATIO: Final = 100
+"""The longest shape. A line of pixels, whose shorter side grows to 256, would take gigabytes."""
 
 
 def to_tensor(picture: Any) -> torch.Tensor:
@@ -31,9 +35,16 @@ def to_tensor(picture: Any) -> torch.Tensor:
 
 
 def classification_input(picture: Any) -> torch.Tensor:
-    """The middle of a picture whose shorter side has 256 pixels, of ImageNet's mean and deviation."""
+    """The middle of a picture whose shorter side has 256 pixels, of ImageNet's mean and deviation.
+
+    Raises `PredictionException` for a picture that is too long.
+    """
     width, height = picture.size
     short, long = min(width, height), max(width, height)
+    if long > MAX_RATIO * short:
+        raise PredictionException(
+            f"The request's picture has {width} × {height} pixels, which is too long a shape.", 400
+        )
     longer = int(SHORT_SIDE * long / short)
     size = (SHORT_SIDE, longer) if width <= height else (longer, SHORT_SIDE)
     picture = picture if size == picture.size else picture.resize(size, Image.Resampling.BILINEAR)
@@ -57,9 +68,11 @@ class VisionHandler(BaseHandler):
         try:
             if isinstance(value, str):
                 value = base64.b64decode(value)
-            if not isinstance(value, bytes | bytearray):
+            if isinstance(value, list):
                 return torch.FloatTensor(value)
-            picture = Image.open(io.BytesIO(value))
+            if not isinstance(value, bytes | bytearray):  # FloatTensor(n) is n numbers of free memory
+                raise TypeError
+            picture = Image.open(io.BytesIO(value), formats=FORMATS)
             picture.load()
         except (OSError, SyntaxError, ValueError, TypeError, binascii.Error, Image.DecompressionBombError) as error:
             raise PredictionException(

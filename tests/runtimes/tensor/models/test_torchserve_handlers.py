@@ -119,7 +119,8 @@ async def test_other_modes_are_converted(mode: str, runtime: TensorRuntime) -> N
     [
         (b"", "image/png"), (b"\x89PNG\r\n\x1a\n", "image/png"), (picture(300, 300)[:300], "image/png"),
         (b"!!", "text/plain"), (b"{}", "application/json"), (b'["a"]', "application/json"),
-        (b"null", "application/json"),
+        (b"null", "application/json"), (b"602112", "application/json"), (picture(1, 40_000), "image/png"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "image/png"),
     ],
 )  # fmt: skip
 async def test_a_body_without_a_picture_is_the_clients_mistake(body: bytes, kind: str, runtime: TensorRuntime) -> None:
