@@ -24,6 +24,8 @@ _LONGEST: Final = 15
 """Tokens of an answer."""
 _OVERLAP: Final = 128
 """Tokens that a window shares with the one before, and a quarter of a small window."""
+_WINDOWS: Final = 32
+"""Windows of one batch of the network. A context of a mebibyte has thousands."""
 
 
 class _Question(NamedTuple):
@@ -64,7 +66,7 @@ class QuestionAnswering(TextTask):
         return answer
 
     def _answers(self, items: Sequence[_Question]) -> list[dict[str, Any]]:
-        """The best span of each item. All windows are one batch of the network."""
+        """The best span of each item. The windows of all items share batches of the network."""
         encoded = self.pipe.tokenizer(
             [item.question for item in items],
             [item.context for item in items],
@@ -76,10 +78,10 @@ class QuestionAnswering(TextTask):
             return_tensors="pt",
         )
         owners = encoded.pop("overflow_to_sample_mapping").tolist()
-        logits = self.pipe.forward(dict(encoded))
+        logits = self._logits(encoded, len(owners))
         best: list[dict[str, Any]] = [{} for _ in items]
         for window, owner in enumerate(owners):
-            starts, ends = (logits[name][window].float().numpy() for name in ("start_logits", "end_logits"))
+            starts, ends = logits[window]
             places = np.array([one == 1 for one in encoded.sequence_ids(window)])
             heads = encoded["input_ids"][window].numpy() == self.pipe.tokenizer.cls_token_id
             score, first, last = _span(starts, ends, places, heads)
@@ -88,6 +90,15 @@ class QuestionAnswering(TextTask):
                 answer = items[owner].context[start:end]
                 best[owner] = {"score": score, "start": start, "end": end, "answer": answer}
         return best
+
+    def _logits(self, encoded: Any, windows: int) -> list[tuple[Array, Array]]:
+        """The logits of the first and of the last token of an answer, by window."""
+        made: list[tuple[Array, Array]] = []
+        for at in range(0, windows, _WINDOWS):
+            answer = self.pipe.forward({name: tensor[at : at + _WINDOWS] for name, tensor in encoded.items()})
+            starts, ends = (answer[name].float().numpy() for name in ("start_logits", "end_logits"))
+            made += zip(starts, ends, strict=True)
+        return made
 
     def values(self, result: Any) -> Mapping[str, Any]:
         return {"output": json_of(result), **result}
