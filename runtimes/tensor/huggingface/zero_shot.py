@@ -39,8 +39,12 @@ class ZeroShot(TextTask):
             )
         if not text:
             raise CallerError("`args` is empty: send a text.", param="args")
-        longest = max(labels, key=len)
-        return (text, labels), self.fitted(text, self.settings.hypothesis_template.replace("{}", longest))
+        # The pipeline cuts a text that is too long beside any of its labels, and does not report it.
+        longest = max((self._hypothesis(label) for label in labels), key=lambda one: len(self.ids(one)))
+        return (text, labels), self.fitted(text, longest)
+
+    def _hypothesis(self, label: str) -> str:
+        return self.settings.hypothesis_template.replace("{}", label)
 
     def _label(self, content: bytes) -> str:
         try:
@@ -55,8 +59,7 @@ class ZeroShot(TextTask):
 
     def size(self, item: Any) -> Hashable:
         text, labels = item[0]
-        template = self.settings.hypothesis_template
-        return labels, tuple(len(self.ids(text, template.replace("{}", label))) for label in labels)
+        return labels, tuple(len(self.ids(text, self._hypothesis(label))) for label in labels)
 
     def results(self, texts: list[Any], *, together: bool) -> list[Any]:
         from transformers import Pipeline
