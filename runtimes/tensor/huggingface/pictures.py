@@ -7,7 +7,7 @@ A picture is a file, or pixels in RGB. Its format, size and parts are bounded be
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from PIL import Image
@@ -18,6 +18,9 @@ from runtimes.tensor.huggingface.folder import PipelineSettings
 from runtimes.tensor.huggingface.rows import PipelineTask, column, json_of, named, ragged
 from runtimes.tensor.huggingface.texts import Scores
 from runtimes.tensor.interfaces import Array, Tensors
+
+MAX_RATIO: Final = 100
+"""The longest shape. Processors that enlarge the shorter side would make gigabytes of a line of pixels."""
 
 
 class PictureTask(PipelineTask):
@@ -31,14 +34,14 @@ class PictureTask(PipelineTask):
         if ("args" in inputs) == ("pixels" in inputs):
             raise CallerError("send either `args`, which are files, or `pixels`.", param="args")
         if (files := inputs.get("args")) is not None:
-            return decode_rgb(files[row], "args")
+            return _of_usual_shape(decode_rgb(files[row], "args"), "args")
         pixels = inputs["pixels"][row]
         height, width = pixels.shape[:2]
         if not height or not width:
             raise CallerError("`pixels` has no pixels: the shape is [rows, height, width, 3].", param="pixels")
         if height * width > (most := max(MAX_PIXELS.values())):
             raise TooLarge(f"`pixels` has {height * width} pixels in a row, and {most} is the most.", param="pixels")
-        return Image.fromarray(np.ascontiguousarray(pixels))
+        return _of_usual_shape(Image.fromarray(np.ascontiguousarray(pixels)), "pixels")
 
     def size(self, item: Any) -> Hashable:
         return item.width, item.height
@@ -46,6 +49,14 @@ class PictureTask(PipelineTask):
     def cost(self, item: Any) -> int:
         pixels: int = item.width * item.height
         return 3 * pixels
+
+
+def _of_usual_shape(picture: Image.Image, name: str) -> Image.Image:
+    """The picture itself. Raises `CallerError` for a line of pixels."""
+    if max(picture.size) > MAX_RATIO * min(picture.size):
+        size = f"{picture.width} × {picture.height}"
+        raise CallerError(f"`{name}` has {size} pixels: at most {MAX_RATIO} times as long as wide.", param=name)
+    return picture
 
 
 class ImageClassification(PictureTask):

@@ -71,6 +71,16 @@ def test_pictures_are_classified_as_the_pipeline_does(root: Path) -> None:
         np.testing.assert_array_equal(from_pixels["scores"][0], outputs(model, args=texts(png(picture)))["scores"][0])
 
 
+@pytest.mark.parametrize("side", [1, 2])
+def test_a_line_of_pixels_is_refused_before_it_is_enlarged(side: int, root: Path) -> None:
+    _, model = made(root, "vit")
+    line = np.zeros((side, 101 * side, 3), np.uint8)
+    for pixels in (line, np.ascontiguousarray(line.transpose(1, 0, 2))):
+        for inputs in ({"args": texts(png(Image.fromarray(pixels)))}, {"pixels": pixels[None]}):
+            assert "at most 100 times as long as wide" in refused(model, **inputs)[0]
+    outputs(model, pixels=line[None, :, : 100 * side])
+
+
 def test_objects_are_detected_as_the_pipeline_does(root: Path) -> None:
     folder, _ = made(root, "yolos")
     _, model = load(folder, threshold="0.2")
