@@ -26,7 +26,7 @@ _ADVICE: Final = {
     "bentoml.pytorch": "it is a pickle of a module: save it with bentoml.torchscript",
     "bentoml.keras": "export it as ONNX or a SavedModel",
     "bentoml.tensorflow": "put the SavedModel into a folder NAME/VERSION/model.savedmodel",
-    "bentoml.transformers": "serve it by the LLM engine, or export it as ONNX",
+    "bentoml.transformers": "serve a folder of `save_pretrained`, or a model that generates by the LLM engine",
     "bentoml.diffusers": "serve it by its BentoML service, as a pool of the gateway",
 }
 Options = Mapping[str, Any]
@@ -69,9 +69,9 @@ def _check(signatures: Mapping[str, Any], methods: tuple[str, ...], module: str)
     """Raises `ListError` for a method that is not served, or a signature that is malformed."""
     for method, signature in signatures.items():
         if method not in methods:
+            shown = method[:100] if isinstance(method, str) else type(method).__name__
             raise ListError(
-                f"method `{str(method)[:100]}` of its signatures is not served here: of {module} these are:"
-                f" {', '.join(methods)}"
+                f"method `{shown}` of its signatures is not served here: of {module} these are: {', '.join(methods)}"
             )
         if not isinstance(signature, dict) or not isinstance(signature.get("batchable", False), bool):
             raise ListError(f"the signature of `{method}` must be an object, and its `batchable` true or false")
@@ -103,14 +103,16 @@ def _sklearn(config: ModelConfig, options: Options, signatures: Mapping[str, Any
 
 def _xgboost(config: ModelConfig, options: Options, signatures: Mapping[str, Any]) -> ModelConfig:
     """A Booster answers with all its rounds, an estimator with its best ones."""
-    kind = str(options.get("model_class", "Booster"))[:100]
+    kind = options.get("model_class", "Booster")
+    if not isinstance(kind, str):  # an alias of YAML may be of any size as text
+        raise ListError("`options.model_class` must be text")
     if kind == "Booster":
         parameters = {"rounds": "all"}
     else:
         parameters = {"output_class": "true"} if kind.endswith("Classifier") else {}
     if "predict_proba" in signatures:
         if not kind.endswith("Classifier"):
-            raise ListError(f"a {kind} has no `predict_proba`")
+            raise ListError(f"a {kind[:100]} has no `predict_proba`")
         if len(signatures) > 1:
             raise ListError("its signatures have `predict` and `predict_proba`: a model here has one answer, keep one")
         parameters = {"predict_proba": "true"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -130,6 +130,8 @@ def _read(folder: Path, name: str) -> _Version:
 def _created(written: Mapping[str, Any]) -> float:
     """The time of the model in Unix seconds; 0 without one."""
     value = written.get("creation_time")
+    if not isinstance(value, str | date):  # an alias of YAML may be of any size as text
+        return 0.0
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value)[:64])
         return moment.timestamp()

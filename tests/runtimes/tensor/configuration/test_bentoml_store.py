@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.problem import ConfigError
+from runtimes.tensor.configuration import bentoml_store
 from runtimes.tensor.configuration.model_config import VersionPolicy
 from runtimes.tensor.configuration.reading import Reading, read_model
 from runtimes.tensor.models.repository import Repository, RepositoryError, Root
@@ -210,6 +211,29 @@ def test_any_fields_are_read_or_refused(
     change(model(store, "m:h5z", module), **fields)
     with contextlib.suppress(RepositoryError, ConfigError):
         assert reading(store).config.backend
+
+
+class NoText(dict[str, Any]):
+    """An object of a file that may be of any size as text, such as one with many aliases."""
+
+    def __repr__(self) -> str:
+        raise AssertionError
+
+
+def test_no_object_of_a_file_is_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model(tmp_path, "m:h5z", "bentoml.xgboost")
+    written: dict[str, Any] = {"name": "m", "version": "h5z", "module": "bentoml.xgboost", "creation_time": NoText()}
+    monkeypatch.setattr(bentoml_store, "mapping", lambda path, parse: written)
+    assert reading(tmp_path).config.backend == "xgboost"
+    written["options"] = {"model_class": NoText()}
+    assert "`options.model_class` must be text" in refusal(tmp_path)
+
+
+def test_a_method_whose_number_has_no_text_is_refused(tmp_path: Path) -> None:
+    file = model(tmp_path, "m:h5z", "bentoml.xgboost") / "model.yaml"
+    change(file.parent, signatures={"PLACE": {}})
+    file.write_text(file.read_text().replace("PLACE:", f"? 0x{'f' * 5000}\n  :"))
+    assert "method `int` of its signatures" in refusal(tmp_path)
 
 
 @given(content=st.binary(max_size=200))
