@@ -44,6 +44,7 @@ class StepTrace:
         "outcome",
         "parent",
         "pipeline",
+        "refused",
         "seconds",
         "span",
         "started",
@@ -73,6 +74,8 @@ class StepTrace:
         """The branch of a switch, or the stage of a cascade, that answered."""
         self.usage: Usage | None = None
         self.cost: Money | None = None
+        self.refused: Usage | None = None
+        """What models computed for calls that they then refused: it counts against limits, and has no price."""
         self.span: Span | None = None
         """Its span; None for a request that is not traced."""
 
@@ -180,6 +183,13 @@ class CallTrace:
             if step.cost is not None:
                 cost = step.cost if cost is None else Money(cost.picos + step.cost.picos, step.cost.currency)
         return usage, cost
+
+    def drawn(self, usage: Usage | None) -> Usage | None:
+        """A usage, and what the models of all steps computed for calls that they then refused."""
+        for step in self.steps:
+            if step.refused is not None:
+                usage = total(usage, step.refused)
+        return usage
 
     def sent(self, now: float) -> None:
         """Record that an attempt starts to wait for its upstream."""

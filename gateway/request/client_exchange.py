@@ -255,6 +255,8 @@ class ClientExchange(Exchange):
         charged = usage
         if usage is None and isinstance(error, ContextTooLong):
             charged = Usage(prompt_tokens=request.prompt_tokens)
+        elif record.trace.steps:
+            charged = record.trace.drawn(usage)  # an answer may have done without the step that was refused
         elif usage is None:
             charged = computed_before(request, error)
         amounts = amounts_of(request, charged)

@@ -3,7 +3,7 @@
 import asyncio
 
 from adapters.base import Answer
-from adapters.call import Call
+from adapters.call import Call, total
 from adapters.errors import BudgetExceeded, NotFound
 from adapters.requests import ModelQuery, ModelRequest
 from adapters.spans import Span
@@ -237,6 +237,8 @@ class StepExchange(Exchange):
                 cost = charge(self.price, usage)
             if call.step is not None:
                 call.step.spend(Usage(exact=usage.exact) if contains_steps else usage, cost)
+        elif charged is not None and call.step is not None and not contains_steps:  # its own steps record theirs
+            call.step.refused = total(call.step.refused, charged)
         tokens = 0 if usage is None or contains_steps else usage.total_tokens
         self._caller.budgets.settle(self._use, Use(tokens, 0 if cost is None else cost.picos))
         if self._reservation is not None:
