@@ -13,7 +13,7 @@ from adapters.tensors import Inference, RequestedOutput, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.explanations.explanation import Floats, numbers
-from runtimes.tensor.interfaces import Tensors
+from runtimes.tensor.interfaces import Array, Tensors
 from runtimes.tensor.requests.open_request import tensor_of
 from runtimes.tensor.scheduling.outlet import UnfinishedOutputs
 
@@ -44,15 +44,16 @@ class RowRequests:
         self._scheduler = scheduler
 
     def batch(self, rows: Tensors) -> int:
-        """The rows that are sent at once, of rows like these."""
-        row = sum(array.nbytes // max(1, len(array)) for array in rows.values())
+        """The rows that are sent at once, of rows like these. Takes a while for many texts."""
+        row = sum(_size(array) // max(1, len(array)) for array in rows.values())
         return max(1, min(self._config.max_batch_size, MAX_BYTES // max(1, row)))
 
     async def outputs(self, rows: Tensors, deadline: float, cost: RowCost) -> Floats:
         """The model's outputs for rows: [rows, numbers]. Adds to `cost`. Raises `InferenceError`."""
         count = len(next(iter(rows.values())))
         parts = []
-        for begin in range(0, count, size := self.batch(rows)):
+        size = await asyncio.to_thread(self.batch, rows)
+        for begin in range(0, count, size):
             part = {name: array[begin : begin + size] for name, array in rows.items()}
             sent = await asyncio.to_thread(self._inference, part)
             pending = self._scheduler.infer(sent, deadline)
@@ -72,6 +73,11 @@ class RowRequests:
             ],
             outputs=[RequestedOutput(self._output.name)],
         )
+
+
+def _size(array: Array) -> int:
+    """The bytes of an input; of texts, their own beside those of the pointers to them."""
+    return array.nbytes + (sum(map(len, array.ravel().tolist())) if array.dtype.hasobject else 0)
 
 
 async def within(deadline: float, pending: asyncio.Future[list[Tensor]]) -> list[Tensor]:

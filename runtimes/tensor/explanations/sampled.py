@@ -152,7 +152,7 @@ class SampledExplainer:
         check_size(game.count, 1 if targets is not None else full.shape[1], game.width)
         base = await self._bases(game, full, targets, deadline, cost)
         full = _picked(full, targets)
-        estimate = self._method.begin(game.count, game.features, most, seed)
+        estimate = await asyncio.to_thread(self._method.begin, game.count, game.features, most, seed)
         while (masks := await asyncio.to_thread(estimate.round)) is not None:
             try:
                 means = await self._means(game, masks, targets, deadline, cost)
@@ -174,6 +174,7 @@ class SampledExplainer:
                 one.check()
             else:
                 one.check_finite()
+        check_size(_rows(games), made[0].values.shape[1], _width(games))
         whole = self._games.finished(games, made)
         whole.model_rows, whole.device_seconds = cost.rows, cost.seconds
         return whole
@@ -193,7 +194,7 @@ class SampledExplainer:
         """The mean output of each coalition of each row: [rows, coalitions, targets]."""
         of = np.repeat(np.arange(game.count), len(masks) // game.count)
         behind = game.mixer.count
-        total, size = len(masks) * behind, self._requests.batch(game.rows)
+        total, size = len(masks) * behind, await asyncio.to_thread(self._requests.batch, game.rows)
         sums: Floats | None = None
         for begin in range(0, total, size):
             end = min(total, begin + size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import prod
 from typing import Final
 from unicodedata import category
@@ -24,9 +24,9 @@ _RUN: Final = re.compile(f"[{_SIGNS}]|[^\\s{_SIGNS}]+")
 """A sign of Chinese or Japanese, or what else has no space within."""
 
 
-def words(text: str) -> list[Word]:
-    """The words of a text in their order, without the punctuation around them; a run of only punctuation is a word."""
-    return [Word(text[start:end], start, end) for start, end in _spans(text)]
+def words(text: str, most: int | None = None) -> list[Word]:
+    """The first words of a text, or all, without the punctuation around them. A run of only punctuation is a word."""
+    return [Word(text[start:end], start, end) for start, end in islice(_spans(text), most)]
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
@@ -95,10 +95,10 @@ class WordGames:
                 text = item.decode()
             except UnicodeDecodeError:
                 raise CallerError(f"The text of row {at} is not UTF-8.", param=self._name) from None
-            entries = words(text)
+            entries = words(text, self._most + 1)
             if len(entries) > self._most:
                 raise CallerError(
-                    f"The text of row {at} has {len(entries)} words, and at most {self._most} are explained.",
+                    f"The text of row {at} has more than {self._most} words, which are the most that are explained.",
                     param=self._name,
                 )
             mixer = WordMixer(self._name, text, entries, self._mask)

@@ -12,7 +12,7 @@ import pytest
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inference, RequestedOutput, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
-from runtimes.tensor.explanations import exact, explanation, sampling
+from runtimes.tensor.explanations import exact, explanation, kernel, sampling
 from runtimes.tensor.explanations.explanation import Attributions, check_selection, tensors_of
 from runtimes.tensor.interfaces import Array, ModelLoadError
 from tests.runtimes.tensor import loaded
@@ -156,12 +156,14 @@ async def test_loops_over_features_run_beside_the_event_loop(tmp_path: Path, mon
 
     for owner, name in ((sampling, "path"), (sampling, "path_values"), (Attributions, "check"), (exact, "numbers")):
         observe(owner, name)
+    observe(kernel, "chosen")
     await summing(Summing(99)).explain(request(np.ones((1, 13))), far())
+    await summing(Summing(9999), method="kernel").explain(request(np.ones((1, 13))), far())
     booster = lightgbm.train({"objective": "regression", "verbose": -1}, lightgbm.Dataset(X, X[:, 0]), 2)
     folder = a_model(tmp_path, "explain: true\n", lambda folder: booster.save_model(folder / "model.txt"))
     async with served(folder) as model:
         await explained(model, X[:4])
-    assert threads.keys() == {"path", "path_values", "check", "numbers"}
+    assert threads.keys() == {"path", "path_values", "check", "numbers", "chosen"}
     assert threading.get_ident() not in set().union(*threads.values())
 
 

@@ -15,11 +15,14 @@ from sklearn.pipeline import make_pipeline
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Tensor, join_bytes, split_bytes
+from runtimes.tensor.configuration.model_config import ExplainRules, ModelConfig, TensorSpec
+from runtimes.tensor.explanations import explanation, row_requests
 from runtimes.tensor.explanations.explanation import Attributions, check_selection, tensors_of
+from runtimes.tensor.explanations.sampled import SampledExplainer
 from runtimes.tensor.explanations.words import WordMixer, words
 from runtimes.tensor.interfaces import Array, ModelLoadError
 from tests.runtimes.tensor import loaded
-from tests.runtimes.tensor.explaining import TRUSTED, X, a_model, pickled, served
+from tests.runtimes.tensor.explaining import TRUSTED, Timed, X, a_model, pickled, served
 from tests.support.absent import absent
 
 TEXTS = [
@@ -114,11 +117,54 @@ async def test_texts_that_cannot_be_explained_are_refused_by_name(tmp_path: Path
     folder, _ = folder_of(tmp_path, "{features: words, method: kernel, budget: 100}")
     for text, message in (
         (b"\xff", "The text of row 1 is not UTF-8"),
-        (b"a " * 1025, "The text of row 1 has 1025 words, and at most 1024 are explained"),
+        (b"a " * 1025, "The text of row 1 has more than 1024 words, which are the most that are explained"),
         (b"a " * 60, "2 rows needs at least 124 rows of the model, and the budget is 100"),
     ):
         with pytest.raises(CallerError, match=message):
             await explained(folder, [b"", text])
+
+
+class Lengths:
+    """A model whose output is the length of each text, twice. It notes the most bytes of a call."""
+
+    most = 0
+
+    def infer(self, inference: Inference, deadline: float) -> asyncio.Future[list[Tensor]]:
+        sent = inference.inputs[0]
+        self.most = max(self.most, len(sent.data))
+        lengths = np.array([[len(text)] * 2 for text in split_bytes(sent.data, sent.shape[0], "text")], np.float64)
+        future = Timed()
+        future.set_result([Tensor("y", "FP64", lengths.shape, lengths.tobytes())])
+        return future
+
+
+async def of_lengths(model: Lengths, texts: list[bytes]) -> Attributions:
+    """An explanation of a model whose configuration leaves open how many numbers its output has."""
+    output = TensorSpec("y", "FP64", (-1,))
+    config = ModelConfig(
+        "m", inputs=(TensorSpec("text", "BYTES", (1,)),), outputs=(output,), max_batch_size=8,
+        explain=ExplainRules(features="words", method="occlusion"),
+    )  # fmt: skip
+    sent = Tensor("text", "BYTES", (len(texts), 1), join_bytes(texts))
+    deadline = asyncio.get_running_loop().time() + 300
+    return await SampledExplainer(config, output, model, {}).explain(Inference("m", inputs=[sent]), deadline)
+
+
+async def test_long_texts_are_computed_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_requests, "MAX_BYTES", 3000)
+    got = await of_lengths(model := Lengths(), [b"a" * 500 + b" b" * 250])
+    assert (got.model_rows, got.values[0, 0, :2].tolist()) == (1 + 1 + 251, [500, 1])
+    assert 1000 < model.most < 3000
+
+
+async def test_an_answer_of_words_has_a_bound_if_its_numbers_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [b"one two three", b"four"]
+    monkeypatch.setattr(explanation, "MAX_VALUES", 2 * 2 * 3)
+    assert (await of_lengths(Lengths(), texts)).values.shape == (2, 2, 3)
+    monkeypatch.setattr(explanation, "MAX_VALUES", 2 * 2 * 3 - 1)
+    with pytest.raises(CallerError, match=r"2 rows has 12 values.* and the most are 11") as caught:
+        await of_lengths(Lengths(), texts)
+    assert caught.value.device_ms == 250 * 6
 
 
 @pytest.mark.processes
