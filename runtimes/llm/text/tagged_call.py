@@ -28,10 +28,17 @@ _LONGEST_TAG = 512
 _DEFINITION = re.compile(r"#/(\$defs|definitions)/([^/~%]+)")
 _DEEPEST = 16
 """Names that lead to names, and choices within choices."""
+_Named = dict[str, bool | None]
+"""The answer for each definition, by its name in `$ref`."""
 
 
-def is_text(schema: object, whole: Mapping[str, Any], depth: int = 0) -> bool | None:
+def is_text(schema: object, whole: Mapping[str, Any]) -> bool | None:
     """Whether a value of this part of the `whole` schema is a text; None if its type does not show that."""
+    return _is_text(schema, whole, 0, {})
+
+
+def _is_text(schema: object, whole: Mapping[str, Any], depth: int, known: _Named) -> bool | None:
+    """Each definition is followed once: choices among names that lead back to them would else take forever."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return None
     if listed := [schema["const"]] if "const" in schema else _list(schema.get("enum")):
@@ -39,9 +46,13 @@ def is_text(schema: object, whole: Mapping[str, Any], depth: int = 0) -> bool | 
     if types := _list(schema.get("type")):
         return "string" in types
     if isinstance(named := schema.get("$ref"), str) and (place := _DEFINITION.fullmatch(named)) is not None:
-        definitions = whole.get(place[1])
-        return is_text(definitions.get(place[2]) if isinstance(definitions, dict) else None, whole, depth + 1)
-    kinds = {is_text(one, whole, depth + 1) for key in ("anyOf", "oneOf") for one in _list(schema.get(key))}
+        if named not in known:
+            known[named] = None
+            definitions = whole.get(place[1])
+            own = definitions.get(place[2]) if isinstance(definitions, dict) else None
+            known[named] = _is_text(own, whole, depth + 1, known)
+        return known[named]
+    kinds = {_is_text(one, whole, depth + 1, known) for key in ("anyOf", "oneOf") for one in _list(schema.get(key))}
     return True if True in kinds else None if None in kinds or not kinds else False
 
 
@@ -132,7 +143,12 @@ def _json(text: str, *, declared: bool) -> str:
     bare = text.strip()
     bare = _WORDS.get(bare, bare) if declared else bare
     try:
-        value = json.loads(bare)
+        value = json.loads(bare, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return json.dumps(text, ensure_ascii=False)
     return bare if declared or isinstance(value, dict | list) else json.dumps(text, ensure_ascii=False)
+
+
+def _refuse(word: str) -> float:
+    """NaN and infinities, which Python's reader takes and JSON does not have."""
+    raise ValueError(word)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtimes.llm.text.tagged_call import is_text
 from runtimes.llm.text.tool_parser import TAGGED, CallArguments, CallBegun, Part, ToolParser
 
 pytestmark = pytest.mark.plain
@@ -111,6 +112,27 @@ def test_a_text_comes_while_it_is_written() -> None:
     assert [part.text for part in parser.push("one\ntwo\n") if isinstance(part, CallArguments)] == ["one\\ntwo"]
 
 
-def test_a_value_that_is_not_of_its_type_stays_a_text() -> None:
-    answer = written({"count": "three"}, False)
-    assert arguments(answer, []) == [{"count": "three"}]
+@pytest.mark.parametrize(
+    "values", [{"count": "three"}, {"share": "NaN"}, {"list": "[Infinity]"}, {"any": '{"a": -Infinity}'}]
+)
+def test_a_value_that_is_not_of_its_type_stays_a_text(values: dict[str, Any]) -> None:
+    assert arguments(written(values, False), []) == [values]
+
+
+class _Counted(dict[str, Any]):
+    """Counts the look-ups of its entries."""
+
+    count = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.count += 1
+        return super().get(key, default)
+
+
+def test_choices_that_lead_back_to_themselves_are_followed_once() -> None:
+    ring = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("a", "b")]}
+    definitions = _Counted(a=ring, b=ring)
+    whole = {"$defs": definitions}
+    assert is_text(ring, whole) is None
+    assert definitions.count == 2
+    assert is_text({"anyOf": [ring, {"type": "string"}]}, whole) is True
