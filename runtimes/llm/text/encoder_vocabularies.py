@@ -77,12 +77,14 @@ def _has_accent(token: str) -> bool:
 
 
 def unigram(metadata: Mapping[str, Any], tokens: list[str], types: Sequence[int]) -> tokenizers.Tokenizer:
-    """Raises UnsupportedTokenizer for a file without scores, or a damaged table of normalization."""
+    """Raises UnsupportedTokenizer for a file without scores, or a damaged table of normalization or id."""
     scores: Sequence[float] = metadata["tokenizer.ggml.scores"]
     if len(scores) != len(tokens):
         raise UnsupportedTokenizer(f"the GGUF file has {len(tokens)} tokens, but scores of {len(scores)}")
     unknown = next((id for id, type in enumerate(types) if type == UNKNOWN), None)
     unknown = metadata.get("tokenizer.ggml.unknown_token_id", unknown)
+    if unknown is not None and not (isinstance(unknown, int) and 0 <= unknown < len(tokens)):
+        raise UnsupportedTokenizer(f"unknown_token_id of the GGUF file is {unknown!r}, of {len(tokens)} tokens")
     backend = tokenizers.Tokenizer(models.Unigram(list(zip(tokens, scores, strict=True)), unk_id=unknown))
     steps: list[normalizers.Normalizer] = []
     if table := metadata.get("tokenizer.ggml.precompiled_charsmap"):

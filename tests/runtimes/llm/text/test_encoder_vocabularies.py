@@ -164,3 +164,6 @@ def test_incomplete_vocabularies_are_refused(tmp_path: Path) -> None:
         load_tokenizer(write(tmp_path / "b.gguf", "t5", ["▁a", "b"], [NORMAL, NORMAL], scores=[0.0]))
     with pytest.raises(UnsupportedTokenizer, match="incomplete"):
         load_tokenizer(write(tmp_path / "c.gguf", "t5", ["▁a", "b"], [NORMAL, NORMAL]))
+    fields: dict[str, Any] = {"scores": [0.0, 0.0], "unknown_token_id": 2}
+    with pytest.raises(UnsupportedTokenizer, match="unknown_token_id of the GGUF file is 2, of 2 tokens"):
+        load_tokenizer(write(tmp_path / "d.gguf", "t5", ["▁a", "b"], [NORMAL, NORMAL], **fields))
