@@ -85,7 +85,7 @@ def embedding_config(
         normalize=normalize,
         prompt=prompt,
         lowercase=bool(settings.get("do_lower_case")),
-        max_length=settings.get("max_seq_length"),
+        max_length=_max_length(settings),
         dimensions="any" if matryoshka else _dimensions(path),
         dense=dense,
     )
@@ -166,10 +166,21 @@ def _prompt(path: Path) -> str:
     return str(prompts[str(name)])
 
 
+def _max_length(settings: dict[str, Any]) -> int | None:
+    length = settings.get("max_seq_length")
+    if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
+        raise UnsupportedModel(
+            f"max_seq_length of sentence_bert_config.json is {length!r}, which is no number of tokens"
+        )
+    return length
+
+
 def _dimensions(path: Path) -> frozenset[int] | Literal["any"]:
     """The dimensions to which vectors may be truncated, as declared in the model's file in vLLM's format."""
     settings = _object(path / "config.json")
     if sizes := settings.get("matryoshka_dimensions"):
+        if not isinstance(sizes, list) or not all(map(_is_size, sizes)):
+            raise UnsupportedModel(f"matryoshka_dimensions of config.json is {sizes!r}, which is no list of sizes")
         return frozenset(sizes)
     return "any" if settings.get("is_matryoshka") else frozenset()
 

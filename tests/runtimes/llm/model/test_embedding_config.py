@@ -79,6 +79,20 @@ def test_unknown_values_are_refused(tmp_path: Path, modules: Any, pooling: Any, 
         embedding_config(write(tmp_path, modules, pooling), encoder=True)
 
 
+@pytest.mark.parametrize("length", ["77", 0, -5, 1.5, True, [77]])
+def test_a_length_that_is_no_number_of_tokens_is_refused(tmp_path: Path, length: Any) -> None:
+    write(tmp_path, [module("Transformer")], sentence_bert_config={"max_seq_length": length})
+    with pytest.raises(UnsupportedModel, match="max_seq_length"):
+        embedding_config(tmp_path, encoder=True)
+
+
+@pytest.mark.parametrize("sizes", [5, "8", {"8": 1}, [8, -1], [[8]], ["8"], [True]])
+def test_dimensions_that_are_no_sizes_are_refused(tmp_path: Path, sizes: Any) -> None:
+    write(tmp_path, config={"matryoshka_dimensions": sizes})
+    with pytest.raises(UnsupportedModel, match="matryoshka_dimensions"):
+        embedding_config(tmp_path, encoder=True)
+
+
 DENSE = {"in_features": 8, "out_features": 4, "activation_function": "torch.nn.modules.activation.Tanh"}
 
 
