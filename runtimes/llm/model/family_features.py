@@ -82,6 +82,7 @@ def deepseek_v2(raw: Raw) -> dict[str, Any]:
     grouped = method != "greedy"
     mixture = experts(
         raw,
+        normalized=bool(raw.get("norm_topk_prob")),
         scale=raw.get("routed_scaling_factor", 1.0),
         groups=(raw.get("n_group") or 1) if grouped else 1,
         chosen_groups=(raw.get("topk_group") or 1) if grouped else 1,

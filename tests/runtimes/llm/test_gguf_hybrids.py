@@ -60,6 +60,19 @@ def test_quantised_tensors_stay_near(tmp_path: Path, name: str) -> None:
     assert float((stored - expected).abs().mean()) < 0.3
 
 
+def test_weights_of_a_softmax_are_normalized_where_the_file_has_it(tmp_path: Path) -> None:
+    """transformers has no such model, and llama.cpp computes it."""
+    row, changes = HYBRIDS["deepseek_v2-lite"]
+    model = tiny(row, **changes)
+    folder = save_safetensors(model, tmp_path / "folder")
+    for normalized in (False, True):
+        fields = {"norm_topk_prob": normalized}
+        path = write_hybrid(tmp_path / "m.gguf", folder, "deepseek_v2-lite", model.config, fields=fields)
+        experts = open_checkpoint(path).config.experts
+        assert experts is not None
+        assert (experts.scoring, experts.normalized) == ("softmax", normalized)
+
+
 @pytest.mark.parametrize("name", ["granitemoehybrid", "nemotron_h", "qwen3_5_moe", "deepseek_v3"])
 def test_an_engine_answers_from_a_gguf_file(tmp_path: Path, name: str) -> None:
     """All prompts in one batch, in chunks, with states and pages of its own."""
