@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtimes.llm.model.encoders.distances import Disentangled
-from runtimes.llm.model.model_config import Rope, UnsupportedModel
+from runtimes.llm.model.model_config import Rope, UnsupportedModel, checked_count
+from runtimes.llm.model.shapes.checks import MOST
 
 Raw = Mapping[str, Any]
 
@@ -30,7 +31,15 @@ def nomic(raw: Raw) -> dict[str, Any]:
         raise UnsupportedModel("a Nomic model with other norms or another order of rotations is not supported")
     if raw.get("rotary_emb_scale_base") or raw.get("rotary_emb_fraction", 1.0) != 1.0:
         raise UnsupportedModel("a Nomic model whose rotation is scaled or partial is not supported")
+    if raw.get("parallel_block") or raw.get("causal"):
+        raise UnsupportedModel("a Nomic model with parallel_block or causal is not supported")
+    for name, usual in (("activation_function", "swiglu"), ("hidden_act", "silu")):
+        if (given := raw.get(name, usual)) != usual:
+            raise UnsupportedModel(f"{name} {given!r} is not supported for a Nomic model; {usual} is")
+    # Longer texts than it was trained with are turned by another base, which depends on their length.
+    trained = checked_count("max_trained_positions", raw.get("max_trained_positions", 2048))
     return {
+        "num_positions": min(raw["max_position_embeddings"], trained if raw.get("rotary_scaling_factor") else MOST),
         "ropes": (rope(raw, theta=raw.get("rotary_emb_base", 1000.0)),),
         "gated": True,
         "attention_bias": False,
@@ -49,6 +58,8 @@ def gte(raw: Raw) -> dict[str, Any]:
     theta, scaling = raw.get("rope_theta", 160_000.0), raw.get("rope_scaling") or {}
     if raw.get("position_embedding_type", "rope") != "rope" or raw.get("layer_norm_type", "layer_norm") != "layer_norm":
         raise UnsupportedModel("a model of type `new` with other positions or norms than its first is not supported")
+    if raw.get("logn_attention_scale"):
+        raise UnsupportedModel("logn_attention_scale is not supported for a model of type `new`")
     divisor = 1.0
     if scaling:
         if scaling.get("type", scaling.get("rope_type")) != "ntk" or scaling.get("mixed_b") is not None:

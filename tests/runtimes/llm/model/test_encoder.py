@@ -239,6 +239,27 @@ def test_the_configuration_of_nomics_own_code(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(own))
     assert_same(read_encoder(tmp_path, dtype="float32"), theirs)
+    scaled = {"rotary_scaling_factor": 2, "max_trained_positions": 24}
+    (tmp_path / "config.json").write_text(json.dumps(own | scaled))
+    assert read_encoder(tmp_path, dtype="float32").config.context_length == 24
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "value"),
+    [
+        ("nomic_bert", "activation_function", "geglu"),
+        ("nomic_bert", "hidden_act", "gelu"),
+        ("nomic_bert", "parallel_block", True),
+        ("nomic_bert", "causal", True),
+        ("gte", "logn_attention_scale", True),
+    ],
+)
+def test_fields_that_change_what_is_computed_are_refused(tmp_path: Path, family: str, name: str, value: Any) -> None:
+    model = AutoModel.from_config(AutoConfig.for_model(family, **SHAPE, pad_token_id=0))
+    file = saved(model, tmp_path) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
+    with pytest.raises(UnsupportedModel, match=name):
+        read_encoder(tmp_path, dtype="float32")
 
 
 def test_the_configuration_as_embeddinggemma_is_published(tmp_path: Path) -> None:
