@@ -63,9 +63,10 @@ def deepseek_moe(raw: Raw) -> dict[str, Any]:
 
 def mistral4_rope(raw: Raw) -> Raw:
     """config.json whose part of a head that is turned is that of `qk_rope_head_dim`, which is all of it."""
-    rope = dict(raw.get("rope_parameters") or {})
+    name = "rope_scaling" if raw.get("rope_scaling") else "rope_parameters"
+    rope = dict(raw.get(name) or {})
     rope.pop("partial_rotary_factor", None)
-    return {**raw, "rope_parameters": rope}
+    return {**raw, name: rope}
 
 
 def mistral4(raw: Raw) -> dict[str, Any]:
@@ -249,7 +250,9 @@ def lfm2(raw: Raw) -> dict[str, Any]:
 
 
 def ministral(raw: Raw) -> dict[str, Any]:
-    rope = raw.get("rope_parameters") or {}
+    rope = raw.get("rope_scaling") or raw.get("rope_parameters")
+    if not rope:
+        raise KeyError("rope_parameters")  # transformers has a default of its own in their place
     beta = rope.get("llama_4_scaling_beta")
     return {"query_growth": QueryGrowth(beta, rope["original_max_position_embeddings"]) if beta else None}
 

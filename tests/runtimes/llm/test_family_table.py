@@ -251,6 +251,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("deepseek_v3", {"qk_rope_head_dim": 15}, "qk_rope_head_dim is 15"),
     ("deepseek_v3", {"attention_bias": True}, "attention_bias is not supported for deepseek_v3"),
     ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method 'noaux_tc' is not supported"),
+    *[(row, {"rope_parameters": None}, "lacks rope_parameters") for row in ("ministral3", "mistral4")],
     (
         "gpt_oss",
         {"intermediate_size": 48},
@@ -277,6 +278,16 @@ def test_a_missing_expert_is_refused(tmp_path: Path, row: str, missing: str) -> 
     save_file({name: tensor for name, tensor in load_file(file).items() if missing not in name}, file)
     with pytest.raises(UnsupportedModel, match=f"{missing}.* is not in the safetensors files"):
         load_model(folder, dtype="float32", device="cpu")
+
+
+@pytest.mark.parametrize("row", ["ministral3", "mistral4"])
+def test_queries_grow_by_rope_scaling_too(tmp_path: Path, row: str) -> None:
+    model = tiny(row)
+    folder = save_safetensors(model, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_scaling"] = config.pop("rope_parameters")
+    (folder / "config.json").write_text(json.dumps(config))
+    assert_same(folder, model)
 
 
 def test_kimi_k2_is_a_deepseek_v3(tmp_path: Path) -> None:
