@@ -45,7 +45,8 @@ def write_calibrated(source: Path, target: Path, how: Calibration, texts: Sequen
     engine does not compute.
     """
     run = LayerRun(source, texts)
-    return _Writer(QuantizedFolder(source, target, how.bits, how.group), run, how).written()
+    with QuantizedFolder(source, target, how.bits, how.group) as folder:
+        return _Writer(folder, run, how).written()
 
 
 class _Writer:
@@ -71,6 +72,7 @@ class _Writer:
         for name in self._folder.files:
             if name not in done:
                 self._add(name, self._folder.files.tensor(name), None)
+                self._run.files.replaced.clear()  # no layer reads it any more
         return Written(self._folder.close(), self._nearest)
 
     def _add_scaled(self, index: int, inside: Sequence[str], inputs: Mapping[str, Inputs]) -> None:

@@ -4,13 +4,17 @@ Engines other than this one read that layout too. A matrix is rounded to the nea
 tried for a group the one with the least error is taken.
 """
 
+import errno
 import json
+import os
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import torch
 from safetensors.torch import save_file
@@ -42,16 +46,19 @@ def write_quantized(source: Path, target: Path, bits: Bits, group: int) -> int:
     Reads and writes a tensor at a time, and holds a shard of SHARD_BYTES. Raises UnsupportedModel for a model that is
     quantized, or has nothing to quantize; FileExistsError.
     """
-    folder = QuantizedFolder(source, target, bits, group)
-    for name in folder.files:
-        tensor = folder.files.tensor(name)
-        folder.add(name, tensor, quantized(tensor, bits, group) if name in folder.matrices else None)
-    return folder.close()
+    with QuantizedFolder(source, target, bits, group) as folder:
+        for name in folder.files:
+            tensor = folder.files.tensor(name)
+            folder.add(name, tensor, quantized(tensor, bits, group) if name in folder.matrices else None)
+        return folder.close()
 
 
 class QuantizedFolder:
-    """`target`, a new folder with the tensors of `source`, of which `matrices` may be written in codes. Raises as
-    `write_quantized` does."""
+    """`target`, a new folder with the tensors of `source`, of which `matrices` may be written in codes. It is written
+    under another name beside it until `close`, so that a run that ends early leaves no folder that looks whole.
+
+    Raises as `write_quantized` does.
+    """
 
     def __init__(self, source: Path, target: Path, bits: Bits, group: int) -> None:
         self._raw = json_object(source / "config.json")
@@ -61,9 +68,24 @@ class QuantizedFolder:
         self.matrices = {name for name in self.files if _fits(name, self.files.shape(name), group)}
         if not self.matrices:
             raise UnsupportedModel(f"{source.name} has no matrix whose rows are groups of {group}")
-        target.mkdir(parents=True, exist_ok=False)
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._staging = tempfile.TemporaryDirectory(
+            dir=target.parent, prefix=f".{target.name}-", ignore_cleanup_errors=True
+        )
         self._source, self._target, self._bits, self._group = source, target, bits, group
-        self._shards = _Shards(target)
+        self._made = Path(self._staging.name) / target.name  # others may read it, unlike the folder around it
+        self._made.mkdir()
+        self._shards = _Shards(self._made)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._staging.cleanup()
 
     def add(self, name: str, tensor: Tensor, codes: Codes | None = None) -> None:
         """Write the tensor `name`: its `codes` if there are some."""
@@ -83,10 +105,11 @@ class QuantizedFolder:
             if name.endswith(".weight") and name not in self.matrices and len(self.files.shape(name)) == 2
         )
         config = {**self._raw, "quantization_config": _settings(self._bits, self._group, ignored)}
-        (self._target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        (self._made / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         for path in self._source.iterdir():
             if path.is_file() and path.name != "config.json" and not _WEIGHTS.fullmatch(path.name):
-                shutil.copyfile(path, self._target / path.name)
+                shutil.copyfile(path, self._made / path.name)
+        self._made.replace(self._target)
         return len(self.matrices)
 
 

@@ -167,12 +167,40 @@ def test_families_load_again(tmp_path: Path, row: str) -> None:
 
 
 def test_the_weights_of_one_layer_are_read_at_a_time(source: Path, tmp_path: Path) -> None:
-    folder = QuantizedFolder(source, tmp_path / "small", 4, 32)
     run = LayerRun(source, texts(96, 2))
-    observed = run.observed(1, folder.matrices)
+    with QuantizedFolder(source, tmp_path / "small", 4, 32) as folder:
+        observed = run.observed(1, folder.matrices)
     assert {name.split(".")[2] for name in observed.stored} == {"1"}
     for layer in run._model.layers:
         assert all(isinstance(matrix, Tensor) and matrix.is_meta for matrix in (layer.qkv, layer.gate_up, layer.down))
+
+
+def test_tensors_outside_of_layers_are_not_held(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[list[str]] = []
+    close = QuantizedFolder.close
+    run = LayerRun(source, texts(96, 2))
+
+    def closed(self: QuantizedFolder) -> int:
+        held.append(list(run.files.replaced))
+        return close(self)
+
+    monkeypatch.setattr("runtimes.llm.calibration.writer.LayerRun", lambda *_: run)
+    monkeypatch.setattr(QuantizedFolder, "close", closed)
+    write_calibrated(source, tmp_path / "small", Calibration(4, 32), texts(96, 2))
+    assert held == [[]]
+
+
+def test_a_calibration_that_fails_leaves_no_folder(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: LayerRun, index: int) -> None:
+        raise RuntimeError("not enough memory")
+
+    monkeypatch.setattr(LayerRun, "advance", failing)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RuntimeError, match="not enough memory"):
+        write_calibrated(source, tmp_path / "small", Calibration(4, 32), texts(96, 2))
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_family_that_the_engine_does_not_compute_is_refused(source: Path, tmp_path: Path) -> None:

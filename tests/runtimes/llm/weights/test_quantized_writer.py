@@ -111,6 +111,24 @@ def test_models_that_cannot_be_quantized_are_refused(source: Path, tmp_path: Pat
         write_quantized(source, tmp_path / "small", 8, 32)
 
 
+@pytest.mark.parametrize("fails", ["save_file", "shutil.copyfile"])
+def test_a_run_that_fails_leaves_no_folder(
+    source: Path, tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    (source / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr(f"runtimes.llm.weights.quantized_writer.{fails}", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_quantized(source, tmp_path / "small", 4, 32)
+    assert list(tmp_path.iterdir()) == [source]
+    monkeypatch.undo()
+    write_quantized(source, tmp_path / "small", 4, 32)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "small", source]
+    assert (tmp_path / "small").stat().st_mode == source.stat().st_mode
+
+
 @pytest.fixture
 def command(source: Path, tmp_path: Path) -> list[str]:
     """The command line for a model with a tokenizer of 96 characters, and a text."""
