@@ -26,6 +26,8 @@ class _Served(NamedTuple):
     process: subprocess.Popen[bytes]
     socket: Path
     log: Path
+    temporary: Path
+    """Where its temporary folders are."""
 
     def http(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession("http://llm", connector=aiohttp.UnixConnector(str(self.socket)))
@@ -48,13 +50,15 @@ class _Served(NamedTuple):
 
 @pytest.fixture
 def served(bundled_model: Path, tmp_path: Path) -> Iterator[_Served]:
-    socket, log = tmp_path / "llm.sock", tmp_path / "log"
+    socket, log, temporary = tmp_path / "llm.sock", tmp_path / "log", tmp_path / "temporary"
+    temporary.mkdir()
     options = ["--kv-cache", "64MiB", "--threads", "1", "--dtype", "float32", "--max-model-len", "512"]
     command = [sys.executable, "-m", "runtimes.llm", "--model", str(bundled_model), "--served-name", "smol", *options]
+    command += ["--tensor-parallel", "3", "--socket", str(socket)]
     with log.open("wb") as stderr:
-        process = subprocess.Popen([*command, "--tensor-parallel", "3", "--socket", str(socket)], stderr=stderr)
+        process = subprocess.Popen(command, stderr=stderr, env=os.environ | {"TMPDIR": str(temporary)})
     try:
-        yield _Served(process, socket, log)
+        yield _Served(process, socket, log, temporary)
     finally:
         process.kill()
         process.wait()
@@ -93,6 +97,18 @@ async def test_the_death_of_a_process_is_an_error_of_every_request(served: _Serv
         assert "rank 1 ended (signal 9)" in (await response.json())["error"]["message"]
     assert await asyncio.to_thread(served.process.wait, 300) == 1
     assert not any(rank.is_running() for rank in ranks)
+
+
+async def test_sigterm_while_it_loads_leaves_nothing(served: _Served) -> None:
+    async with asyncio.timeout(300):
+        while len(ranks := served.ranks) < 2:
+            await asyncio.sleep(0.01)
+    assert any(served.temporary.glob("headrace-*"))
+    served.process.terminate()
+    assert await asyncio.to_thread(served.process.wait, 300) == 0
+    gone, alive = await asyncio.to_thread(psutil.wait_procs, ranks, 60)
+    assert (len(gone), alive) == (2, [])
+    assert not list(served.temporary.glob("headrace-*"))
 
 
 async def test_the_others_end_when_the_first_process_is_killed(served: _Served) -> None:

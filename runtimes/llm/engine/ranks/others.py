@@ -3,11 +3,9 @@
 import contextlib
 import logging
 import queue
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from adapters.process import TemporaryFolder
 from runtimes.llm.engine.executor import Executor
 from runtimes.llm.engine.ranks.channel import (
     Message,
@@ -38,7 +37,7 @@ from runtimes.llm.sequence import Chunk, StepAdapter
 END_SECONDS = 10.0
 """Seconds in which a rank ends by itself after its socket was closed."""
 REASON_SECONDS = 5.0
-"""Seconds in which the end of a process is noticed, after a sum with it has failed."""
+"""Seconds in which the end of a process is noticed, after a meeting or a sum with it has failed."""
 _STDERR = 2
 M = TypeVar("M")
 log = logging.getLogger(__name__)
@@ -99,7 +98,8 @@ class Ranks:
     def __init__(self, split: ModelSplit) -> None:
         self.group = TorchRanks(split)
         self.size = split.size
-        self._folder = Path(tempfile.mkdtemp(prefix="headrace-ranks-"))
+        self._folder = TemporaryFolder()  # only this user may enter it
+        self._store = str(Path(self._folder.name) / "store")
         self._others: list[_Rank] = []
         self._closing = False
         self._reason: str | None = None
@@ -109,18 +109,22 @@ class Ranks:
 
     def launch(self, options: RankOptions) -> None:
         """Start the other ranks, which load their parts meanwhile."""
-        store = str(self._folder / "store")
         for rank in range(1, self.size):
             other = _Rank(rank, self._end)
             self._others.append(other)
             with contextlib.suppress(OSError):  # it has ended: `connect` raises the reason
-                other.channel.send(msgspec.structs.replace(options, rank=rank, store=store))
+                other.channel.send(msgspec.structs.replace(options, rank=rank, store=self._store))
 
     def connect(self, device: torch.device) -> None:
         """Wait until all have loaded, and meet. Raises RuntimeError with the reason if one cannot."""
         for other in self._others:
             other.expect(RankLoaded)
-        self.group.connect(str(self._folder / "store"), device)
+        try:
+            self.group.connect(self._store, device)
+        except RuntimeError as error:  # torch's, which does not say who is missing
+            if not self._failed.wait(REASON_SECONDS):
+                raise
+            raise RuntimeError(self._reason) from error
 
     def room(self, blocks: int) -> int:
         """The pages that all ranks have memory for, of at most `blocks`."""
@@ -171,7 +175,7 @@ class Ranks:
         for other in self._others:
             other.end()
         self.group.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.cleanup()
 
     def _end(self, reason: str) -> None:
         with self._lock:

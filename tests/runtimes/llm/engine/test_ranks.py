@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,11 +11,13 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from msgspec.structs import replace
 
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig, EngineDead, SamplingParams
 from runtimes.llm.engine.rank_loader import load_engine
 from runtimes.llm.engine.ranks.channel import RankEnded
+from runtimes.llm.engine.ranks.group import TorchRanks
 from runtimes.llm.engine.ranks.others import Ranks
 from runtimes.llm.engine.speculation import Speculation
 from runtimes.llm.model.model_config import UnsupportedModel
@@ -201,6 +204,26 @@ def test_a_rank_that_cannot_load_gives_its_reason(model: Path, monkeypatch: pyte
     launch = Ranks.launch
     monkeypatch.setattr(Ranks, "launch", lambda self, options: launch(self, replace(options, model="/nowhere")))
     with pytest.raises(RuntimeError, match=r"^rank 1 ended \(there is no model at /nowhere\)$"):
+        load_engine(config(model, 2))
+    assert not others()
+
+
+def test_a_rank_that_dies_before_it_meets_the_others_is_the_reason(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = TorchRanks.connect
+
+    def alone(self: TorchRanks, store: str, device: torch.device) -> None:
+        [rank] = others()
+        ended = os.pidfd_open(rank.pid)  # tells the end, and leaves the status to the engine
+        rank.kill()
+        select.select([ended], [], [])
+        os.close(ended)
+        connect(self, store, device)
+
+    monkeypatch.setattr(TorchRanks, "connect", alone)
+    monkeypatch.setattr("runtimes.llm.engine.ranks.group.SECONDS", 2.0)
+    with pytest.raises(RuntimeError, match=r"^rank 1 ended \(signal 9\)$"):
         load_engine(config(model, 2))
     assert not others()
 
