@@ -142,8 +142,7 @@ async def _predicted(model: LoadedModel, body: GenerateBody) -> list[int]:
     if not text or not model.engine.speculates:
         return []
     text = text[: context * model.tokenizer.longest_piece]
-    tokens = await model.encoding.run(len(text), lambda: model.tokenizer.encode(text, continues=True))
-    return tokens[:context]
+    return await model.encoding.run(len(text), lambda: model.tokenizer.first_ids(text, context))
 
 
 def submit(

@@ -11,6 +11,7 @@ or a new line follows: no pre-tokenizer joins the two, so the ids of the slices 
 import codecs
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Literal
 
 import tokenizers
@@ -203,13 +204,21 @@ class Tokenizer:
         """The ids of one text in parts, each encoded separately, after the `leading` ids. Spellings of control tokens
         count. Raises TooManyTokens as `encode` does."""
         ids = [*leading]
+        for encoded in self._encoded(parts, continues):
+            ids += encoded
+            if limit is not None and len(ids) > limit:
+                raise TooManyTokens(f"more than {limit} tokens")
+        return ids
+
+    def first_ids(self, text: str, limit: int) -> list[int]:
+        """The first `limit` ids of a text that continues another one, without encoding the whole text."""
+        return list(islice(chain.from_iterable(self._encoded(self.spellings.cut(text), True)), limit))
+
+    def _encoded(self, parts: Iterable[str], continues: bool) -> Iterator[list[int]]:
         for part in parts:
             for piece in slices(part, cut=self._cuts):
-                ids += self._continued(piece) if continues else self._encode(piece)
+                yield self._continued(piece) if continues else self._encode(piece)
                 continues = True
-                if limit is not None and len(ids) > limit:
-                    raise TooManyTokens(f"more than {limit} tokens")
-        return ids
 
     def _continued(self, text: str) -> list[int]:
         """The ids of a text within another one."""

@@ -231,3 +231,8 @@ def test_a_text_is_encoded_no_further_than_the_limit() -> None:
         tokenizer.encode(text, limit=1000)
     assert sum(map(len, encoded)) < 2 * module.SLICE
     assert len(tokenizer.encode(text[:1000], limit=1000)) == 1000
+    encoded.clear()
+    first = tokenizer.first_ids(text, 1000)
+    assert sum(map(len, encoded)) < 2 * module.SLICE
+    assert first == tokenizer.encode(text[:1000], continues=True)
+    assert tokenizer.first_ids("word", 1000) == tokenizer.encode("word", continues=True)
