@@ -20,7 +20,9 @@ from runtimes.tensor.torchserve_api.context import Context
 from runtimes.tensor.torchserve_api.utilities import PredictionException
 
 UNKNOWN: Final = "<unk>"
-_MARKUP: Final = re.compile("<.*?>|&([a-z0-9]+|#[0-9]{1,6}|#x[0-9a-f]{1,6});")
+_ENTITY: Final = "&([a-z0-9]+|#[0-9]{1,6}|#x[0-9a-f]{1,6});"
+_ENTITIES: Final = re.compile(_ENTITY)
+_MARKUP: Final = re.compile(f"<.*?>|{_ENTITY}")
 _ENDINGS: Final = {
     "n't": ("not", "are could did does do had has have is may might must need ought should was were would"),
     "'ve": ("have", "could might must should so to will would what when where who why i they we you"),
@@ -47,10 +49,16 @@ def words_of(text: str) -> list[str]:
 
     A contraction is written out but for its first character, which stays that of the text.
     """
-    text = _MARKUP.sub("", text).lower()
+    text = "\n".join(map(_without_markup, text.split("\n"))).lower()
     text = _CONTRACTED.sub(lambda match: match[0][0] + _CONTRACTIONS[match[0]][1:], text)
     plain = unicodedata.normalize("NFKD", text.replace("'", "")).encode("ascii", "ignore").decode()
     return plain.translate(str.maketrans("", "", string.punctuation)).split()
+
+
+def _without_markup(line: str) -> str:
+    """A line without `_MARKUP`. From each `<` without a `>` behind it, that would read the rest of the line."""
+    end = line.rfind(">") + 1
+    return _MARKUP.sub("", line[:end]) + _ENTITIES.sub("", line[end:])
 
 
 def with_ngrams(words: list[str], most: int) -> list[str]:
