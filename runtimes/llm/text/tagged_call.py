@@ -37,7 +37,7 @@ def is_text(schema: object, whole: Mapping[str, Any]) -> bool | None:
     return _is_text(schema, whole, 0, {})
 
 
-def _is_text(schema: object, whole: Mapping[str, Any], depth: int, known: _Named) -> bool | None:
+def _is_text(schema: object, whole: Mapping[str, Any], depth: int, answers: _Named) -> bool | None:
     """Each definition is followed once: choices among names that lead back to them would else take forever."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return None
@@ -46,13 +46,13 @@ def _is_text(schema: object, whole: Mapping[str, Any], depth: int, known: _Named
     if types := _list(schema.get("type")):
         return "string" in types
     if isinstance(named := schema.get("$ref"), str) and (place := _DEFINITION.fullmatch(named)) is not None:
-        if named not in known:
-            known[named] = None
+        if named not in answers:
+            answers[named] = None
             definitions = whole.get(place[1])
             own = definitions.get(place[2]) if isinstance(definitions, dict) else None
-            known[named] = _is_text(own, whole, depth + 1, known)
-        return known[named]
-    kinds = {_is_text(one, whole, depth + 1, known) for key in ("anyOf", "oneOf") for one in _list(schema.get(key))}
+            answers[named] = _is_text(own, whole, depth + 1, answers)
+        return answers[named]
+    kinds = {_is_text(one, whole, depth + 1, answers) for key in ("anyOf", "oneOf") for one in _list(schema.get(key))}
     return True if True in kinds else None if None in kinds or not kinds else False
 
 
