@@ -8,6 +8,10 @@ with the digest of its tokens: a later sequence with the same beginning finds it
 All sequences of a step draft to one depth, because a round of the draft costs about the same for any number of them.
 The depth is that of the most expected tokens a second (Leviathan et al. 2023, section 3.5), 0 where none pay: a
 proposal is right with the probability `Acceptance`, and the cost of a depth is measured.
+
+Two credits bound what is lost where this expects too much. Both count every second that a step with a draft lasts
+longer than its tokens take without. One is of all that the draft does: without it, nothing more is read. The other
+is of proposals alone: without it the draft rests. A text that was read at a loss may so still be proposed for.
 """
 
 from collections.abc import Sequence as Items
@@ -15,7 +19,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.step_costs import MOST_PROPOSED, StepCosts, best_count
+from runtimes.llm.engine.step_costs import FIRST_CREDIT, MOST_PROPOSED, DraftCredit, StepCosts, best_count
 from runtimes.llm.sequence import Chunk, Sequence
 
 PROBE_EVERY = 32
@@ -30,6 +34,11 @@ READ_SHARE = 4
 _FEW = 4
 """Tokens that a step may read beside drafting and still be measured: those of steps without a draft."""
 _FIRST_CHANCE = 0.7
+_PROPOSING_CREDIT = 4 * FIRST_CREDIT
+_READING_CREDIT = 32 * FIRST_CREDIT
+"""Enough for the prompts of many answers that begin together."""
+_MOST_LOST = 2 * FIRST_CREDIT
+"""Steps that one step of proposals counts as lost at most: one that another program delayed must not end drafting."""
 
 
 class Acceptance:
@@ -60,6 +69,8 @@ class DraftState:
     """Pages that are marked as read."""
     drafting: bool = False
     """Whether the step that runs has its proposals."""
+    reading: bool = False
+    """Whether a part of the text was read, so that the rest is needed for any gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +103,12 @@ class DraftPlanner:
         self._acceptance = Acceptance()
         self._states: dict[int, DraftState] = {}
         self._planned: list[PlannedDraft] = []
-        self._depth = self._read = self._idle = 0
+        self._depth = self._read = self._idle = self._right = 0
+        self._probes = False
+        """Whether only one of several sequences drafts: that costs less than the drafts of all."""
+        self._begun = False
+        """Whether the draft has run: its first run may last long, because the device gets ready in it."""
+        self._proposing, self._everything = DraftCredit(_PROPOSING_CREDIT), DraftCredit(_READING_CREDIT)
 
     @property
     def sequence_ids(self) -> Set[int]:
@@ -109,6 +125,7 @@ class DraftPlanner:
 
     def accepted(self, sequence: Sequence, proposed: int, right: int) -> None:
         """The step accepted `right` of the `proposed` tokens of a sequence."""
+        self._right += right
         state = self._states.get(sequence.id)
         if state is None or not state.drafting:
             return
@@ -118,20 +135,30 @@ class DraftPlanner:
 
     def measured(self, sequences: int, proposed: int, seconds: float) -> bool:
         """A step without prompts lasted `seconds`, with the draft's time. Returns whether the draft ran before it."""
-        depth, read = self._depth, self._read
-        self._depth = self._read = 0
+        depth, read, right = self._depth, self._read, self._right
+        self._depth = self._read = self._right = 0
+        few = read <= _FEW * sequences
         if not depth and not read:
+            self._proposing.book(1, 1)
+            self._everything.book(1, 1)
             if not proposed:
                 self.costs.observe(sequences, 0, seconds)
             return False
-        if proposed and depth and read <= _FEW * sequences:
+        if self._begun and (plain := self.costs.plain(sequences)):
+            worth, lasted = 1 + right / sequences, seconds / plain
+            if few:
+                lasted = min(lasted, worth + _MOST_LOST)
+                self._proposing.book(worth, lasted)
+            self._everything.book(worth, lasted)
+        self._begun = True
+        if proposed and depth and few and not self._probes:
             self.costs.observe(sequences, depth, seconds)
         return True
 
     def plan(self, sequences: Items[Sequence], chunks: Items[Chunk], blocks: BlockManager, room: int) -> None:
         """Plan the drafts of a step of these sequences, whose `chunks` may have other proposals already; up to `room`
         tokens in all."""
-        self._planned, self._depth, self._read = [], 0, 0
+        self._planned, self._depth, self._read, self._right = [], 0, 0, 0
         for state in self._states.values():
             state.drafting = False
         able = [
@@ -139,15 +166,18 @@ class DraftPlanner:
             for sequence, chunk in zip(sequences, chunks, strict=True)
             if not chunk.steps and sequence.constraint is None and self._worth_reading(sequence)
         ]
+        if not self._everything.good:
+            able = [one for one in able if one[2].reading or one[1].start - one[2].computed <= _FEW]
         room = min(room, MOST_PROPOSED)
-        if not able or room <= 0 or self.costs.plain_is_due(len(sequences)):
+        if not able or room <= 0 or not self._proposing.good or self.costs.plain_is_due(len(sequences)):
             return
         depth = self._best_depth(len(sequences), [state.acceptance.share for _, _, state in able])
+        self._probes = not depth and len(sequences) > 1
         if not depth:
             self._idle += 1
             if self._idle < PROBE_EVERY:
                 return
-            depth, able = 1, [min(able, key=lambda one: len(one[0]) - one[2].computed)]
+            depth, able = 1, [min(able, key=lambda one: one[1].start - one[2].computed)]
         self._idle = 0
         for sequence, newest, state in able:
             count = min(depth, self._left(sequence), room, _count(state.acceptance.share, depth) or 1)
@@ -166,6 +196,7 @@ class DraftPlanner:
         else:
             end = newest.end
         self._read += min(unread, readable)
+        state.reading = unread > readable
         self._depth = max(self._depth, count)
         for page in range(start // size, -(-max(end, newest.start + count) // size)):
             self._marks[sequence.block_table[page]] = None
@@ -201,7 +232,7 @@ class DraftPlanner:
             state = self._states[sequence.id] = DraftState(self._acceptance.branch())
         table = sequence.block_table
         if state.table is not table:  # it has begun, or begins again after a preemption
-            state.table = table
+            state.table, state.reading = table, False
             pages = zip(table, sequence.digests, strict=False)
             unread = (place for place, (page, digest) in enumerate(pages) if self._marks[page] != digest)
             state.marked = next(unread, min(len(table), len(sequence.digests)))

@@ -106,3 +106,27 @@ def best_count(sequences: int, chances: Items[float], added: Callable[[int], flo
         if (rate := expected / (1 + added(number))) > best:
             best, count = rate, number
     return count
+
+
+ALLOWANCE = 0.015
+"""The part of the time without proposals that may be lost to them in the long run, by each `DraftCredit`."""
+FIRST_CREDIT = 8.0
+"""Steps that may be lost at first, and to which the allowance fills a credit up."""
+
+
+class DraftCredit:
+    """What may still be lost, in steps without proposals: what was allowed and saved, less what was lost. It is at
+    most `most`, so that what was saved long ago pays for no long loss."""
+
+    def __init__(self, most: float) -> None:
+        self._most = most
+        self._left = FIRST_CREDIT
+
+    @property
+    def good(self) -> bool:
+        return self._left > 0
+
+    def book(self, worth: float, lasted: float) -> None:
+        """The tokens of a step take `worth` steps without proposals, and this one `lasted` as long as so many."""
+        left = self._left + worth - lasted
+        self._left = min(self._most, max(left, min(FIRST_CREDIT, left + ALLOWANCE * worth)))

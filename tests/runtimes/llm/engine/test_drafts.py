@@ -14,6 +14,7 @@ from runtimes.llm.engine.results import accepted
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.speculation import Speculation, Speculator
 from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.engine.step_costs import ALLOWANCE, FIRST_CREDIT
 from runtimes.llm.sequence import Chunk, Sampled, SamplingParams, Sequence, StepBatch
 
 pytestmark = pytest.mark.plain
@@ -47,6 +48,8 @@ class Simulated:
         self.prompts: dict[int, int] = {}
         self.draw = random.Random(0)
         self.most_read = 0
+        self.read_cost = 0.0
+        self.dearest = 0.0
 
     def add(self, identity: int, prompt: list[int], answer: int, max_tokens: int | None = None) -> None:
         self.answers[identity], self.given[identity] = answer_of(identity, answer), []
@@ -65,6 +68,11 @@ class Simulated:
                 own = self.answers[chunk.sequence_id][first : first + chunk.num_proposed + 1]
                 sampled[chunk.sequence_id] = accepted(chunk.token_ids[1:], [Sampled(token) for token in own])
         seconds = cost(batch.num_decodes, max((draft.count for draft in drafts), default=0), batch.num_proposed)
+        if drafts:
+            plain = cost(batch.num_decodes, 0, 0)
+            read = sum(draft.newest.start - draft.start if draft.count else draft.end - draft.start for draft in drafts)
+            seconds += self.read_cost * read
+            self.dearest = max(self.dearest, seconds / plain - 1)
         for identity, output in self.scheduler.update(batch, sampled).items():
             self.given[identity] += [one.token_id for one in (*output.before, output)]
         self.scheduler.measured(batch, seconds)
@@ -103,21 +111,70 @@ class Simulated:
         return elapsed
 
 
-@settings(max_examples=30, deadline=None)
+def bound(plain: float, dearest: float, reading: float = 0.0) -> float:
+    """The most that steps with drafts may last in all, in steps without: both allowances, what is lent, the first
+    step, a last one of each credit that costs more than was left of it, and the rest of a text that is being read."""
+    return plain * (1 + 2 * ALLOWANCE) + 5 * FIRST_CREDIT + 3 * dearest + reading
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     sequences=st.integers(1, 8), right=st.sampled_from([0.0, 0.3, 0.6, 0.9, 1.0]), round=st.floats(0, 2),
-    each=st.floats(0, 0.5),
+    each=st.floats(0, 0.5), read_cost=st.sampled_from([0.0, 0.02, 0.3]),
 )  # fmt: skip
 def test_whatever_drafts_cost_the_time_is_little_more_than_without(
-    sequences: int, right: float, round: float, each: float
+    sequences: int, right: float, round: float, each: float, read_cost: float
 ) -> None:
     def cost(decodes: int, depth: int, proposed: int) -> float:
         return 1 + 0.05 * decodes + round * depth + each * proposed
 
     simulated = Simulated(right=right)
+    simulated.read_cost = read_cost
     for identity in range(sequences):
         simulated.add(identity, answer_of(99, 40), 400)
-    assert simulated.run(cost) <= 1.15 * (399 * (1 + 0.05 * sequences))
+    plain = 1 + 0.05 * sequences
+    assert simulated.run(cost) <= plain * bound(399, simulated.dearest, 40 * read_cost)
+
+
+@pytest.mark.parametrize("read_cost", [0.02, 0.2, 1.0])
+@pytest.mark.parametrize("right", [0.0, 0.9])
+def test_prompts_that_cost_much_to_read_are_seldom_read(right: float, read_cost: float) -> None:
+    simulated = Simulated(right=right)
+    simulated.read_cost = read_cost
+    elapsed = 0.0
+    for identity in range(40):
+        simulated.add(identity, answer_of(1000 + identity, 600), 100)
+        elapsed += simulated.run(lambda decodes, depth, proposed: 1 + 0.25 * depth)
+    assert elapsed <= bound(40 * 99, simulated.dearest, 600 * read_cost)
+
+
+def test_a_draft_of_the_size_of_its_model_costs_little_in_the_long_run() -> None:
+    simulated = Simulated(right=1.0)
+    simulated.read_cost = 0.1
+    elapsed = 0.0
+    for identity in range(60):
+        simulated.add(identity, answer_of(1000 + identity, 400), 100)
+        elapsed += simulated.run(lambda decodes, depth, proposed: 1 + depth)
+    assert elapsed < 60 * 99 / 0.97
+
+
+def test_a_step_that_another_program_delays_does_not_end_drafting() -> None:
+    simulated = Simulated(right=0.9)
+    simulated.add(0, [1, 2, 3], 900)
+    for _ in range(50):
+        simulated.step(lambda decodes, depth, proposed: 1 + 0.1 * depth)
+    simulated.step(lambda decodes, depth, proposed: 5000.0)
+    assert simulated.run(lambda decodes, depth, proposed: 1 + 0.1 * depth) < 850 / 1.5
+
+
+def test_a_prompt_that_costs_more_than_is_lent_is_read_for_the_gain_of_its_answer() -> None:
+    simulated = Simulated(right=0.95)
+    simulated.read_cost = 0.05
+    elapsed = 0.0
+    for identity in range(10):
+        simulated.add(identity, answer_of(1000 + identity, 400), 300)
+        elapsed += simulated.run(lambda decodes, depth, proposed: 1 + 0.1 * depth)
+    assert elapsed < 10 * 299 / 1.5
 
 
 @pytest.mark.parametrize("sequences", [1, 4, 16])
