@@ -254,7 +254,7 @@ def test_the_configuration_of_nomics_own_code(tmp_path: Path) -> None:
         ("gte", "logn_attention_scale", True),
     ],
 )
-def test_fields_that_change_what_is_computed_are_refused(tmp_path: Path, family: str, name: str, value: Any) -> None:
+def test_fields_that_change_the_vectors_are_refused(tmp_path: Path, family: str, name: str, value: Any) -> None:
     model = AutoModel.from_config(AutoConfig.for_model(family, **SHAPE, pad_token_id=0))
     file = saved(model, tmp_path) / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
