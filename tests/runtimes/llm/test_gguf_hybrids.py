@@ -66,7 +66,7 @@ def test_weights_of_a_softmax_are_normalized_where_the_file_has_it(tmp_path: Pat
     model = tiny(row, **changes)
     folder = save_safetensors(model, tmp_path / "folder")
     for normalized in (False, True):
-        fields = {"norm_topk_prob": int(normalized)}
+        fields: dict[str, int] = {"norm_topk_prob": normalized}
         path = write_hybrid(tmp_path / "m.gguf", folder, "deepseek_v2-lite", model.config, fields=fields)
         experts = open_checkpoint(path).config.experts
         assert experts is not None
