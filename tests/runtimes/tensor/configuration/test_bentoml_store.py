@@ -229,7 +229,7 @@ def test_no_object_of_a_file_is_written_out(tmp_path: Path, monkeypatch: pytest.
     assert "`options.model_class` must be text" in refusal(tmp_path)
 
 
-def test_a_method_whose_number_has_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_method_with_a_number_without_a_text_is_refused(tmp_path: Path) -> None:
     file = model(tmp_path, "m:h5z", "bentoml.xgboost") / "model.yaml"
     change(file.parent, signatures={"PLACE": {}})
     file.write_text(file.read_text().replace("PLACE:", f"? 0x{'f' * 5000}\n  :"))
