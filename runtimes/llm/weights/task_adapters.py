@@ -1,17 +1,21 @@
 """The tasks of Jina v3 (Sturua et al. 2024, https://arxiv.org/abs/2409.10173): adapters of low rank in the model's own
 files, one of which is added to the weights at load."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from runtimes.llm.model.encoders.families import JINA, family_of
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.generation_config import json_file
-from runtimes.llm.weights.tensor_files import TensorFiles
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from runtimes.llm.weights.tensor_files import TensorFiles
 
 TaskName = Literal[
     "auto", "rerank", "retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"
