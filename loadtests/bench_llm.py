@@ -23,15 +23,18 @@ from loadtests.llm import report
 from loadtests.llm.copying import BUNDLED, W6
 from loadtests.llm.figures import Cost, figures
 from loadtests.llm.headrace import GATEWAY, KINDS, OURS, WEIGHTS, name_of, running_gateway, running_headrace
-from loadtests.llm.peers import PEERS
+from loadtests.llm.mixture import mixture
+from loadtests.llm.peers import OF_MIXTURES, PEERS
 from loadtests.llm.targets import Target, awake, measure, warm_up
+from loadtests.llm.workloads import MOE, Word, Workload, vocabulary
 from loadtests.llm.workloads import WORKLOADS as GIVEN
-from loadtests.llm.workloads import Word, Workload, vocabulary
 from loadtests.servers import StartError
 from loadtests.venvs import InstallError
 from runtimes.llm.weights.store import resolve
 
-WORKLOADS: dict[str, Workload] = {one.name: one for one in (*GIVEN.values(), *W6)}
+SMOL: dict[str, Workload] = {one.name: one for one in (*GIVEN.values(), *W6)}
+MIXED: dict[str, Workload] = {one.name: one for one in MOE}
+WORKLOADS = SMOL | MIXED
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -39,8 +42,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_llm", description=__doc__)
     add = parser.add_argument
     add("--rounds", type=int, default=3, help="rounds to keep of each workload (3)")
-    add("--peers", type=names(PEERS), default=list(PEERS), help=f"of {','.join(PEERS)}; or none")
-    add("--workloads", type=names(WORKLOADS), default=list(WORKLOADS), help=f"of {','.join(WORKLOADS)}")
+    add("--mixture", action="store_true", help="a mixture of experts of random weights instead of SmolLM2")
+    add("--peers", type=names(PEERS), help=f"of {','.join(PEERS)}; or none")
+    add("--workloads", type=names(WORKLOADS), help=f"of {','.join(WORKLOADS)}")
     add("--weights", type=names(KINDS), default=list(WEIGHTS), help=f"of ours: {','.join(KINDS)}; or none")
     add("--no-gateway", dest="gateway", action="store_false", help="leave out ours through our gateway")
     add("--requests", type=int, help="at most so many of each workload, to try it out")
@@ -49,6 +53,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.rounds < 1 or (options.requests is not None and options.requests < 1):
         parser.error("--rounds and --requests are at least 1")
+    if options.peers is None:
+        options.peers = list(OF_MIXTURES if options.mixture else PEERS)
+    if options.workloads is None:
+        options.workloads = list(MIXED if options.mixture else SMOL)
     return options
 
 
@@ -133,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
     # SIGTERM unwinds the stack, so that all servers are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    model = resolve(BUNDLED)
+    model = mixture() if options.mixture else resolve(BUNDLED)
     words = vocabulary(model)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
         bench = Bench(stack, model, Path(name), words)

@@ -13,9 +13,9 @@ from loadtests.peers import llama_cpp, transformers, vllm
 from loadtests.servers import Launch, free_port
 
 MANY = {"w1": Part(64, 32), "w3": Part(64, 32), "w4": Part(64, 32)}
-ALONE = {"w2": Part(8, 1)}
+ALONE = {"w2": Part(8, 1), "moe": Part(8, 1)}
 LONG = {"w5-2k": Part(4, 1), "w5-4k": Part(4, 1)}
-LONG_EIGHT = {"w5-2k-8": Part(24, 8), "w5-4k-8": Part(16, 8)}
+LONG_EIGHT = {"w5-2k-8": Part(24, 8), "w5-4k-8": Part(16, 8), "moe-8": Part(32, 8)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,8 @@ LLAMA_Q8 = Peer("llama.cpp-q8_0", _llama_cpp("Q8_0", 1), ALONE)
 LLAMA_STORED = Peer("llama.cpp-q4_1", _llama_cpp("stored", 1), ALONE)
 TRANSFORMERS = Peer("transformers", _transformers, {"w1": Part(8, 1), "w2": Part(2, 1)})
 BATCHES = Peer("transformers-batches", _batches, {"w1": Part(64, 32)})
+OF_MIXTURES = (LLAMA_ALONE.name, LLAMA_EIGHT.name, LLAMA_Q8.name)
+"""The peers that read the mixture's file."""
 PEERS = {
     peer.name: peer
     for peer in (VLLM, LLAMA_ALONE, LLAMA_EIGHT, LLAMA_MANY, LLAMA_Q8, LLAMA_STORED, TRANSFORMERS, BATCHES)

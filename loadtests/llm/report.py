@@ -12,7 +12,7 @@ from loadtests.figures.ratios import Summary, ratios, summarise, values
 from loadtests.figures.report import TABLE_WIDTH, cell, rounded, written
 from loadtests.figures.rounds import Round
 from loadtests.llm.headrace import GATEWAY, OURS
-from loadtests.llm.peers import BATCHES, LLAMA_ALONE, TRANSFORMERS, VLLM
+from loadtests.llm.peers import BATCHES, LLAMA_ALONE, LLAMA_EIGHT, LLAMA_Q8, TRANSFORMERS, VLLM
 from loadtests.llm.workloads import W5, Workload
 
 SPEED = "tokens_per_s"
@@ -60,6 +60,9 @@ GOALS = (
     Goal("w2", f"{OURS}-int4", LLAMA_ALONE.name, 1.0),
     Goal("w1", OURS, TRANSFORMERS.name, 25.0),
     Goal("w1", OURS, BATCHES.name, 4.0),
+    Goal("moe", f"{OURS}-int4", LLAMA_ALONE.name, 1.3),
+    Goal("moe-8", f"{OURS}-int4", LLAMA_EIGHT.name, 1.3),
+    Goal("moe", f"{OURS}-int8", LLAMA_Q8.name, 1.3),
     *(Goal(f"w{index}", GATEWAY, OURS, 0.97) for index in (1, 2, 3, 4)),
 )
 

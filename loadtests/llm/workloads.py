@@ -85,6 +85,11 @@ LORA = (
     Workload("lora-base", 32, 8, prompt=(32, 32), answer=(128, 128)),
 )
 """Eight adapters in a batch of eight, and the same load of the model itself."""
+MOE = (
+    Workload("moe", 8, 1, prompt=(128, 128), answer=(64, 64)),
+    Workload("moe-8", 32, 8, prompt=(64, 128), answer=(64, 64)),
+)
+"""Of the mixture of experts alone."""
 WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4, *W5, *LORA)}
 LONGEST = max(one.shared + one.prompt[1] + one.answer[1] for one in WORKLOADS.values())
 """Tokens of the longest prompt and its answer."""

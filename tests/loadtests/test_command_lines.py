@@ -22,6 +22,8 @@ def test_peers_and_workloads_are_chosen_by_name_or_pattern() -> None:
     assert (named.peers, named.only) == ([], ["add_sub_json_1", "mixed_binary_32", "mixed_grpc_32"])
     assert bench_llm.parse(["--peers", "none", "--weights", "bf16"]).peers == []
     assert bench_llm.parse(["--workloads", "w2,w1"]).workloads == ["w2", "w1"]
+    assert "moe" not in bench_llm.parse([]).workloads
+    assert bench_llm.parse(["--mixture"]).workloads == ["moe", "moe-8"]
     assert bench_pipelines.parse(["--callers", "1,4"]).callers == [1, 4]
     assert bench_workers.parse(["--workers", "4,1,4"]).workers == [1, 4]
     assert bench_idle.parse(["--against", "."]).runs == 5

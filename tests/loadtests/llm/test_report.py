@@ -85,4 +85,4 @@ def test_a_slow_server_receives_a_part() -> None:
 def test_goals_are_of_workloads_and_servers_that_there_are() -> None:
     targets = {OURS, GATEWAY, f"{OURS}-int8", f"{OURS}-int4", *parse([]).peers}
     assert {goal.ours for goal in GOALS} | {goal.theirs for goal in GOALS} <= targets
-    assert {goal.workload for goal in GOALS} <= set(parse([]).workloads)
+    assert {goal.workload for goal in GOALS} <= {*parse([]).workloads, *parse(["--mixture"]).workloads}
