@@ -70,6 +70,8 @@ class TensorPart:
         """Whether the matrix is [in, out]. Quantized ones never are."""
         if not self.either:
             return self.transposed
+        if whole.shape[0] == whole.shape[1]:
+            raise UnsupportedModel(f"tensor {self.name} is a square, which may be [in, out] or [out, in]")
         return bool(whole.shape[0 if self.part == "whole" else 1] != shape.hidden_size)
 
 

@@ -13,6 +13,7 @@ from runtimes.llm.engine.executor import TorchExecutor
 from runtimes.llm.memory import input_bytes_per_token, kv_bytes_per_token
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_config import UnsupportedModel
+from runtimes.llm.model.tensor_names import Part, TensorPart
 from runtimes.llm.sequence import Chunk
 from runtimes.llm.weights.adapter_files import read_adapter
 from runtimes.llm.weights.loader import load_model, open_checkpoint
@@ -164,6 +165,15 @@ def test_stacked_experts_are_read_in_both_orders(tmp_path: Path) -> None:
     }
     save_file(turned, folder / "model.safetensors")
     assert_same(folder, model)
+
+
+@pytest.mark.parametrize("part", ["whole", "first"])
+def test_stacked_experts_that_are_squares_are_refused(tmp_path: Path, part: Part) -> None:
+    """Their order cannot be told from their sizes, and a transposed matrix would answer wrongly."""
+    shape = open_checkpoint(save_safetensors(tiny("qwen3_moe"), tmp_path)).config
+    square = torch.zeros(shape.hidden_size, shape.hidden_size)
+    with pytest.raises(UnsupportedModel, match="is a square"):
+        TensorPart("experts.down_proj", part, stacked=True, either=True).of(square, shape)
 
 
 @pytest.mark.parametrize("row", GGUF)

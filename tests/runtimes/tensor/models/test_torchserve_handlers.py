@@ -127,6 +127,13 @@ async def test_a_body_without_a_picture_is_the_clients_mistake(body: bytes, kind
     assert (await sent(runtime, "classes", body, kind))[0] == 400
 
 
+async def test_a_detector_takes_no_picture_that_would_fill_the_memory(runtime: TensorRuntime) -> None:
+    """A PNG of one color has few bytes, and the model would get all of its pixels as numbers."""
+    Image.new("RGB", (8192, 4097)).save(buffer := io.BytesIO(), "PNG")
+    status, answer = await sent(runtime, "objects", buffer.getvalue())
+    assert (status, "8192 × 4097 pixels" in str(answer)) == (400, True)
+
+
 async def test_handlers_of_archives_build_on_these_classes(runtime: TensorRuntime) -> None:
     status, got = await sent(runtime, "two", picture(*PICTURES["wide"]))
     names = {"tench": "0", "goldfish": "1", "shark": "2", "ray": "3", "cock": "4", "hen": "5", "ostrich": "6"}
