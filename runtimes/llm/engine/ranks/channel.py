@@ -20,7 +20,10 @@ from runtimes.llm.sampling_params import SamplingParams
 from runtimes.llm.sequence import Chunk
 from runtimes.llm.weights.loader import DeviceName, DtypeName
 
+SECONDS = 120.0
+"""The longest that a rank waits for another one in a step."""
 _LENGTH = struct.Struct("<I")
+_TIMEVAL = struct.Struct("@ll")
 
 
 class RankEnded(BackendError):
@@ -116,13 +119,17 @@ Message: TypeAlias = RankOptions | RankLoaded | RankRoom | RankStart | RankReady
 class RankChannel:
     """One end of the socket between two ranks."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, seconds: float = SECONDS) -> None:
+        whole = int(seconds)
+        waits = _TIMEVAL.pack(whole, int((seconds - whole) * 1_000_000))
+        # Of writes alone: a rank that stands still would hold this one, and its end, for good.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, waits)
         self._socket = connection
         self._file = connection.makefile("rb")
         self._decoder = msgspec.msgpack.Decoder(Message)
 
     def send(self, message: Message) -> None:
-        """Raises OSError if the other end is closed."""
+        """Raises OSError if the other end is closed, or has not read for so many seconds."""
         content = msgspec.msgpack.encode(message)
         self._socket.sendall(_LENGTH.pack(len(content)) + content)
 

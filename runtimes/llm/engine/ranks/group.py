@@ -11,10 +11,9 @@ from datetime import timedelta
 import torch
 from torch import Tensor, distributed
 
+from runtimes.llm.engine.ranks.channel import SECONDS
 from runtimes.llm.model.split import ModelSplit
 
-SECONDS = 120.0
-"""The longest that a rank waits for another one in a step."""
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
