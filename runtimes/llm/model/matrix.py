@@ -93,9 +93,12 @@ def with_columns(weight: Weight, columns: Tensor) -> Weight:
     """The given columns, in that order; codes stay codes where whole groups move."""
     if not isinstance(weight, GroupQuantized):
         return weight[:, columns]
-    if len(columns) % weight.group or columns.remainder(weight.group).view(-1, weight.group).diff().ne(1).any():
+    firsts = columns[:: weight.group]
+    if len(columns) % weight.group or firsts.remainder(weight.group).any():
         return weight.dequantized()[:, columns]
-    groups = columns[:: weight.group] // weight.group
+    if columns.view(-1, weight.group).diff().ne(1).any():  # a group may be made of halves of two others
+        return weight.dequantized()[:, columns]
+    groups = firsts // weight.group
     offsets = None if weight.offsets is None else weight.offsets[:, groups]
     return replace(weight, codes=weight.codes[:, columns], scales=weight.scales[:, groups], offsets=offsets)
 

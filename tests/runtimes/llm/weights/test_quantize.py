@@ -113,6 +113,15 @@ def test_weights_that_are_not_quantized(how: WeightsName) -> None:
         assert weight_held.dtype == torch.bfloat16
 
 
+def test_a_group_of_halves_of_two_others_is_no_group() -> None:
+    """Its columns have the places of a whole group, and two scales."""
+    matrix = quantized_4(torch.randn(3, 128, generator=torch.Generator().manual_seed(0)), torch.float32)
+    columns = torch.cat([torch.arange(first, first + 16) for first in (0, 48, 32, 16)])
+    moved = with_columns(matrix, columns)
+    assert isinstance(moved, torch.Tensor)
+    assert torch.equal(moved, matrix.dequantized()[:, columns])
+
+
 @settings(max_examples=40)
 @given(weight=matrices, size=st.sampled_from([1, 16, 32, 64]), bits=st.sampled_from([4, 8]), seed=st.integers(0, 99))
 def test_columns_move_with_their_scales(weight: torch.Tensor, size: int, bits: int, seed: int) -> None:
