@@ -32,6 +32,7 @@ class TabularModel:
         self, config: ModelConfig, methods: Mapping[str, Method], features: Sequence[str], table: Table | None = None
     ) -> None:
         self._inputs = in_order([spec.name for spec in config.inputs], features)
+        self._missing = {spec.name: _missing(spec, config) for spec in config.inputs if spec.optional}
         self._table = table or joined
         self._outputs = [(spec.name, methods[spec.name], spec) for spec in config.outputs]
 
@@ -40,7 +41,10 @@ class TabularModel:
 
     def infer_some(self, inputs: Tensors, outputs: Collection[str]) -> Tensors:
         """These outputs. A method that computes several is called once."""
-        table = self._table([decoded(inputs[name]) for name in self._inputs])
+        rows = len(next(iter(inputs.values())))
+        table = self._table(
+            [decoded(inputs[name]) if name in inputs else self._missing[name].repeat(rows, 0) for name in self._inputs]
+        )
         values: dict[Method, Any] = {}
         for name, method, _ in self._outputs:
             if name in outputs and method not in values:
@@ -49,6 +53,23 @@ class TabularModel:
 
     def close(self) -> None:
         self._outputs = []
+
+
+def _missing(spec: TensorSpec, config: ModelConfig) -> Array:
+    """One row of an optional input that is not there: NaN, as these models are told of a missing value.
+
+    Raises `ModelLoadError` if it has no such value, or if nothing tells how many rows a request has.
+    """
+    if spec.datatype not in ("FP16", "FP32", "FP64"):
+        raise ModelLoadError(
+            f"the input `{spec.name}` is optional, and {spec.datatype} has no missing value: write FP64"
+        )
+    if all(other.optional for other in config.inputs):
+        raise ModelLoadError("all inputs are optional, so a request may have no rows")
+    dims = spec.dims if config.max_batch_size else spec.dims[1:]
+    if -1 in dims:
+        raise ModelLoadError(f"the input `{spec.name}` is optional, and has any number of features: write how many")
+    return np.full((1, int(np.prod(dims))), np.nan, DTYPES[spec.datatype])
 
 
 def joined(columns: Sequence[Array]) -> Array:

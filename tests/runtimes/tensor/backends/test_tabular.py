@@ -277,6 +277,36 @@ def test_numbers_that_have_the_names_of_features_are_joined_by_name(kind: str, t
         load(replace(written, inputs=specs(dict.fromkeys(["a", "b", "c", "x"], "FP64"))), tmp_path)
 
 
+def test_an_optional_input_that_is_absent_is_a_missing_value(tmp_path: Path) -> None:
+    holes = np.where(X[:, 2:] > 4.0, np.nan, X[:, 2:])
+    booster = lightgbm.train({"verbose": -1}, lightgbm.Dataset(np.hstack([X[:, :2], holes]), Y), 5)
+    booster.save_model(tmp_path / "model.txt")
+    inputs = (TensorSpec("a", "FP64", (2,)), TensorSpec("b", "FP64", (2,), optional=True))
+    _, model = load(config("lightgbm", inputs=inputs), tmp_path)
+    absent = booster.predict(np.hstack([X[:, :2], np.full((len(X), 2), np.nan)]))
+    np.testing.assert_allclose(model.infer({"a": X[:, :2]})["predict"].ravel(), absent)
+    there = model.infer({"a": X[:, :2], "b": X[:, 2:]})["predict"].ravel()
+    np.testing.assert_allclose(there, booster.predict(X))
+    assert not np.allclose(there, absent)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([("a", "FP64", (3,)), ("b", "INT64", (1,))], "INT64 has no missing value"),
+        ([("a", "FP64", (3,)), ("b", "FP64", (-1,))], "any number of features"),
+        ([("b", "FP64", (4,))], "all inputs are optional"),
+    ],
+)
+def test_an_optional_input_without_a_missing_value_is_refused(
+    inputs: list[tuple[str, str, tuple[int, ...]]], message: str, tmp_path: Path
+) -> None:
+    lightgbm.train({"verbose": -1}, lightgbm.Dataset(X, Y), 2).save_model(tmp_path / "model.txt")
+    specs = tuple(TensorSpec(name, datatype, dims, optional=name == "b") for name, datatype, dims in inputs)
+    with pytest.raises(ModelLoadError, match=message):
+        load(config("lightgbm", inputs=specs), tmp_path)
+
+
 def test_names_with_spaces_are_those_of_lightgbm_with_lines(tmp_path: Path) -> None:
     names = ["hours per week", "age", "income", "city code"]
     model = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1).fit(pandas.DataFrame(X, columns=names), X @ [1, 2, 3, 4])
