@@ -35,8 +35,9 @@ _COMPRESSIONS: Final[tuple[tuple[bytes, Callable[[Path], object]], ...]] = (
     (b"BZh", bz2.open),
     (b"\xfd7zXZ\0", lzma.open),
     (b"\x28\xb5\x2f\xfd", zstandard_file.opened),
+    *((bytes([number]) + b"\x2a\x4d\x18", zstandard_file.opened) for number in range(0x50, 0x60)),
 )
-"""How a compressed file begins."""
+"""How a compressed file begins. One of zstd may begin with a frame that readers skip, as pzstd writes."""
 _MALFORMED = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError,
     NotImplementedError,

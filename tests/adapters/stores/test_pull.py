@@ -160,7 +160,13 @@ def zstd_tar_of(files: dict[str, bytes]) -> bytes:
     return zstd_of(tar_of(files, ""))
 
 
-@pytest.mark.parametrize(("kind", "made"), [("tar", tar_of), ("tar", zstd_tar_of), ("zip", zip_of)])
+def pzstd_tar_of(files: dict[str, bytes]) -> bytes:
+    return b"\x5a\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size" + zstd_tar_of(files)
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"), [("tar", tar_of), ("tar", zstd_tar_of), ("tar", pzstd_tar_of), ("zip", zip_of)]
+)
 async def test_an_archive_is_unpacked(cache: StoreCache, kind: str, made: Callable[[dict[str, bytes]], bytes]) -> None:
     place = ObjectsInMemory()
     place.archive("a", made({**FILES, "./n/1/x": b"x"}), kind)
