@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from config.installing import installing
-from runtimes.tensor.configuration.foreign import PMML_ADVICE
-from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import PMML_ADVICE, ModelConfig
 from runtimes.tensor.interfaces import Backend, Device, ExplainingBackend, Model, ModelLoadError
 
 

@@ -18,15 +18,19 @@ import yaml
 
 from runtimes.tensor.configuration import foreign_pipelines, hugging_face
 from runtimes.tensor.configuration.foreign_files import local, mapping, part, refused, text, whole
-from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec, VersionPolicy
+from runtimes.tensor.configuration.model_config import (
+    PMML_ADVICE,
+    DynamicBatching,
+    ModelConfig,
+    TensorSpec,
+    VersionPolicy,
+)
 
 MLFLOW: Final = "MLmodel"
 MLSERVER: Final = "model-settings.json"
 MARKERS: Final = (MLFLOW, MLSERVER)
 MODEL_SUFFIXES: Final = (".joblib", ".pkl", ".pickle", ".bst", ".ubj", ".cbm", ".onnx", ".pmml")
 """Files that are a model on their own, in the model's folder itself."""
-PMML_ADVICE: Final = "export the model as ONNX from where it was trained, or serve it by KServe's pmmlserver as a pool"
-"""Evaluators without Java leave out parts that change answers, such as `Targets` and `normalizationMethod`."""
 _COLUMNS: Final = {
     "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
     "binary": "BYTES",

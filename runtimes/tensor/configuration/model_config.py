@@ -13,6 +13,8 @@ from runtimes.tensor.configuration import table
 from runtimes.tensor.configuration.table import PARAMETER, At
 
 MAX_BATCH: Final = 1 << 20
+PMML_ADVICE: Final = "export the model as ONNX from where it was trained, or serve it by KServe's pmmlserver as a pool"
+"""Evaluators without Java leave out parts that change answers, such as `Targets` and `normalizationMethod`."""
 Dims = tuple[int, ...]
 Datatype = Annotated[str, At("data_type", codec=table.DATATYPE)]
 """The datatype's name in the Open Inference Protocol: FP32, INT64, BYTES …"""

@@ -57,7 +57,8 @@ def test_the_command_prints_nothing_where_nothing_is_missing(capsys: pytest.Capt
 @pytest.mark.parametrize("missing", ["onnx,pipelines", ""])
 def test_make_serve_installs_the_extras_that_the_configuration_needs(tmp_path: Path, missing: str) -> None:
     shutil.copy("Makefile", tmp_path)
-    (tmp_path / "pyproject.toml").touch()
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
     (tmp_path / "venv/bin").mkdir(parents=True)
     for name, prints in (("headrace", f'[ "$1" = extras ] && echo "{missing}"'), ("python", ":")):
         program = tmp_path / "venv/bin" / name
@@ -65,7 +66,7 @@ def test_make_serve_installs_the_extras_that_the_configuration_needs(tmp_path: P
         program.chmod(0o755)
     command = ["make", "serve", "VENV=venv", "ARGS=--config some.yaml", "PIP_ARGS=--more"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env={"PATH": os.environ["PATH"]})
-    pip = "python -m pip install --quiet --disable-pip-version-check --more --editable"
+    pip = "python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --more --editable"
     expected = [f"{pip} .", "headrace extras --config some.yaml"]
     expected += [f"{pip.replace('--quiet ', '')} .[{missing}]"] if missing else []  # it shows its downloads
     assert (tmp_path / "calls").read_text().splitlines() == [*expected, "headrace serve --config some.yaml"]
