@@ -29,14 +29,19 @@ class TorchRanks:
         """Meet the other ranks through the file `store`. Raises RuntimeError if one of them does not come."""
         for name in _INTERFACES:
             os.environ.setdefault(name, _loopback())
-        distributed.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
-            init_method=f"file://{store}",
-            rank=self.split.rank,
-            world_size=self.split.size,
-            timeout=timedelta(seconds=SECONDS),
-            device_id=device if device.type == "cuda" else None,
-        )
+        try:
+            distributed.init_process_group(
+                "nccl" if device.type == "cuda" else "gloo",
+                init_method=f"file://{store}",
+                rank=self.split.rank,
+                world_size=self.split.size,
+                timeout=timedelta(seconds=SECONDS),
+                device_id=device if device.type == "cuda" else None,
+            )
+        except BaseException:
+            # A group's name is its number in the process, the same in all ranks: one that failed must not count.
+            distributed.distributed_c10d._world.group_count = 0
+            raise
 
     def close(self) -> None:
         """Leave the group, also while a sum is waited for. Idempotent."""

@@ -226,6 +226,10 @@ def test_a_rank_that_dies_before_it_meets_the_others_is_the_reason(
     with pytest.raises(RuntimeError, match=r"^rank 1 ended \(signal 9\)$"):
         load_engine(config(model, 2))
     assert not others()
+    monkeypatch.undo()
+    engine = load_engine(config(model, 2))  # the group that did not come about leaves nothing behind
+    engine.release()
+    assert not others()
 
 
 def test_a_cache_that_no_memory_holds_is_refused(model: Path) -> None:
